@@ -1,0 +1,1 @@
+"""Reading and checking a model bundle's folder, without any engine."""

@@ -1,0 +1,1 @@
+"""The `vedette-agent` command line; one module per noun."""

@@ -1,0 +1,1 @@
+"""Configuration: YAML documents with line numbers, and the agent's schema."""

@@ -1,0 +1,98 @@
+"""Every error that crosses a module border.
+
+The families say what the caller may do::
+
+    VedetteError
+    ├── UsageError        exit 2   the command line is wrong: fix the call
+    ├── BadInputError     exit 65  data from outside is wrong: fix the data, retrying is useless
+    │   ├── BundleError            a model bundle is damaged, or does not fit this box
+    │   └── FrameError             one frame is damaged; the next one may be good
+    ├── UnavailableError  exit 69  something needed is away: retry later, or install it
+    │   ├── EngineUnavailableError an inference runtime or accelerator cannot be used here
+    │   ├── SourceLostError        a camera or stream went away
+    │   └── OutOfMemoryError       an allocation failed; it costs one frame, not the process
+    ├── InternalError     exit 70  our bug
+    └── ConfigError       exit 78  the configuration is wrong; systemd must not restart on it
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class VedetteError(Exception):
+    """Root of the tree: a cause for people, and where there is one, a cure."""
+
+    exit_code: ClassVar[int] = 70
+
+    def __init__(self, cause: str, *, cure: str | None = None) -> None:
+        super().__init__(cause)
+        self.cause = cause
+        self.cure = cure
+
+    def diagnostics(self) -> str:
+        """One or two sentences for a person: what is wrong, then what to do."""
+        return self.cause if self.cure is None else f"{self.cause}\n  cure: {self.cure}"
+
+
+class UsageError(VedetteError):
+    """The command line asks for something that makes no sense."""
+
+    exit_code = 2
+
+
+class BadInputError(VedetteError):
+    """Data from outside is wrong; the same data will be wrong again."""
+
+    exit_code = 65
+
+
+class BundleError(BadInputError):
+    """A model bundle is damaged, inconsistent, or needs what this box has not."""
+
+
+class FrameError(BadInputError):
+    """One frame cannot be used; `kind` is a stable word for the ledger."""
+
+    def __init__(self, cause: str, *, kind: str, cure: str | None = None) -> None:
+        super().__init__(cause, cure=cure)
+        self.kind = kind
+
+
+class UnavailableError(VedetteError):
+    """A needed thing is away; trying again later may help."""
+
+    exit_code = 69
+
+
+class EngineUnavailableError(UnavailableError):
+    """A runtime is not installed or broken, or a required accelerator is not in effect."""
+
+
+class SourceLostError(UnavailableError):
+    """A camera, pipe or stream ended unexpectedly or went mute."""
+
+
+class OutOfMemoryError(UnavailableError):
+    """An allocation failed while a frame was worked on."""
+
+
+class InternalError(VedetteError):
+    """A broken promise between our own modules."""
+
+
+class ConfigError(VedetteError):
+    """The configuration is wrong; `problems` holds every one found, not just the first."""
+
+    exit_code = 78
+
+    def __init__(self, cause: str, *, problems: tuple[str, ...] = (), cure: str | None = None) -> None:
+        super().__init__(cause, cure=cure)
+        self.problems = problems
+
+    def diagnostics(self) -> str:
+        """The headline, then one line per problem."""
+        lines = [self.cause, *(f"  {problem}" for problem in self.problems)]
+        if self.cure is not None:
+            lines.append(f"  cure: {self.cure}")
+        return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Frames between processes: descriptors and the shared-memory ring."""

@@ -1,0 +1,1 @@
+"""The daemon: children, results and the composition root."""

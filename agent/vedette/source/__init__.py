@@ -1,0 +1,1 @@
+"""Frame sources: parsers (pure) and the capture child."""

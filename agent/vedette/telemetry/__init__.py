@@ -1,0 +1,1 @@
+"""The frame ledger, latency sketches and their summary."""

@@ -1,0 +1,1 @@
+"""What crosses a process or machine border: standard library and msgspec only."""
