@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from pathlib import Path  # noqa: TC003 - msgspec reads the annotation
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from vedette.vision.tensors import TensorInfo
     from vedette.wire.messages import AcceleratorReport
 
 
@@ -21,16 +22,6 @@ class OnFallback(str, Enum):
     FAIL = "fail"
     WARN = "warn"
     ALLOW = "allow"
-
-
-class TensorInfo(msgspec.Struct, frozen=True):
-    """One input or output as the runtime reports it; scale 0 means "not quantised" (casebook 10)."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    scale: float = 0.0
-    zero_point: int = 0
 
 
 class EngineRequest(msgspec.Struct, frozen=True):

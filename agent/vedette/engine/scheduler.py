@@ -1,0 +1,1 @@
+"""Which camera is served next. Pure: facts in, a choice out."""
