@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from vedette.wire.pixels import ColorMatrix, ColorRange, PixelFormat
+from vedette.wire.pixels import ColorMatrix, ColorRange, FrameFormat, PixelFormat
 
 if TYPE_CHECKING:
     from vedette.wire.causes import DropCause
-    from vedette.wire.pixels import FrameFormat
 
 
 class SourceSpec(msgspec.Struct, frozen=True):
