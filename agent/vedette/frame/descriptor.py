@@ -1,0 +1,77 @@
+"""The fixed binary form of a frame's description inside the ring."""
+
+from __future__ import annotations
+
+import struct
+
+from vedette.errors import FrameError
+from vedette.wire.pixels import ColorMatrix, ColorRange, FrameFormat, PixelFormat, Plane
+
+DESCRIPTOR_BYTES = 256
+MAX_PLANES = 4
+
+_PIXELS: tuple[PixelFormat, ...] = tuple(PixelFormat)
+_MATRICES: tuple[ColorMatrix, ...] = tuple(ColorMatrix)
+_RANGES: tuple[ColorRange, ...] = tuple(ColorRange)
+_TIMES = struct.Struct("<QQ")
+_FORMAT = struct.Struct("<IIBBBBI" + "QIII" * MAX_PLANES)
+FORMAT_OFFSET = _TIMES.size
+FORMAT_BYTES = _FORMAT.size
+_NO_PLANE = (0, 0, 0, 0)
+
+
+def encode_format(frame_format: FrameFormat) -> bytes:
+    """Pack a format; done once per format, not per frame."""
+    planes = [(p.offset_bytes, p.stride_bytes, p.rows, p.row_bytes) for p in frame_format.planes]
+    planes += [_NO_PLANE] * (MAX_PLANES - len(planes))
+    return _FORMAT.pack(
+        frame_format.width,
+        frame_format.height,
+        _PIXELS.index(frame_format.pixel),
+        _MATRICES.index(frame_format.matrix),
+        _RANGES.index(frame_format.range),
+        frame_format.orientation,
+        len(frame_format.planes),
+        *(value for plane in planes for value in plane),
+    )
+
+
+def decode_format(packed: bytes, slot_bytes: int) -> FrameFormat:
+    """Unpack a format and prove that it stays inside a slot.
+
+    Raises:
+        FrameError: A value outside its range, or a plane that reaches over the slot's end.
+    """
+    values = _FORMAT.unpack(packed)
+    width, height, pixel, matrix, color_range, orientation, count = values[:7]
+    if (
+        pixel >= len(_PIXELS)
+        or matrix >= len(_MATRICES)
+        or color_range >= len(_RANGES)
+        or not 1 <= orientation <= 8
+        or not 1 <= count <= MAX_PLANES
+        or width < 1
+        or height < 1
+    ):
+        raise FrameError("frame descriptor holds values outside their range", kind="descriptor")
+    planes = tuple(Plane(*values[7 + 4 * i : 11 + 4 * i]) for i in range(count))
+    for plane in planes:
+        end = plane.offset_bytes + plane.stride_bytes * plane.rows
+        if plane.row_bytes > plane.stride_bytes or plane.rows < 1 or end > slot_bytes:
+            raise FrameError(
+                f"frame descriptor points outside its slot ({end} of {slot_bytes} bytes)", kind="descriptor"
+            )
+    return FrameFormat(
+        width, height, _PIXELS[pixel], planes, _MATRICES[matrix], _RANGES[color_range], orientation
+    )
+
+
+def write_times(target: memoryview, captured_ns: int, published_ns: int) -> None:
+    """Put the two timestamps (CLOCK_MONOTONIC) at the front of a slot's descriptor."""
+    _TIMES.pack_into(target, 0, captured_ns, published_ns)
+
+
+def read_times(source: memoryview) -> tuple[int, int]:
+    """(captured_ns, published_ns) of a slot's descriptor."""
+    captured_ns, published_ns = _TIMES.unpack_from(source, 0)
+    return captured_ns, published_ns

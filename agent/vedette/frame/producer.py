@@ -1,0 +1,154 @@
+"""The writing side of a frame ring."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+from typing import TYPE_CHECKING
+
+from vedette.errors import InternalError
+from vedette.frame import layout
+from vedette.frame.descriptor import FORMAT_BYTES, FORMAT_OFFSET, encode_format, write_times
+from vedette.frame.ring import fence
+from vedette.wire.causes import SOURCE_DROPS
+
+if TYPE_CHECKING:
+    from vedette.clock import Clock
+    from vedette.frame.ring import Ring
+    from vedette.wire.causes import DropCause
+    from vedette.wire.pixels import FrameFormat
+
+
+class RingProducer:
+    """The writing side; one per ring, one thread."""
+
+    def __init__(self, ring: Ring, clock: Clock) -> None:
+        self._ring = ring
+        self._words = ring.words
+        self._clock = clock
+        self._slot = -1
+        self._encoded: dict[FrameFormat, bytes] = {}
+        self._written_format: list[FrameFormat | None] = [None] * ring.geometry.slots
+        self._words[layout.W_ENDED] = 0
+        self.pulse()
+
+    def pulse(self) -> None:
+        """Show the daemon that the producer is alive."""
+        self._words[layout.W_PRODUCER_PULSE_NS] = self._clock.monotonic_ns()
+
+    def fits(self, frame_bytes: int) -> bool:
+        """Whether a frame of that many bytes has room in a slot."""
+        return frame_bytes <= self._ring.geometry.slot_bytes
+
+    def try_acquire(self, frame_format: FrameFormat) -> memoryview | None:
+        """Lend a slot for the next frame, or None while all are in use.
+
+        Raises:
+            InternalError: The frame is larger than a slot; ask `fits` first.
+        """
+        frame_bytes = frame_format.frame_bytes
+        if not self.fits(frame_bytes):
+            raise InternalError(f"a frame of {frame_bytes} bytes does not fit the ring's slots")
+        if self._slot < 0:
+            slot = self._free_slot()
+            if slot < 0:
+                return None
+            self._slot = slot
+        if self._written_format[self._slot] != frame_format:
+            encoded = self._encoded.get(frame_format)
+            if encoded is None:
+                encoded = self._encoded[frame_format] = encode_format(frame_format)
+            descriptor = self._ring.descriptors[self._slot]
+            descriptor[FORMAT_OFFSET : FORMAT_OFFSET + FORMAT_BYTES] = encoded
+            self._written_format[self._slot] = frame_format
+        return self._ring.slots[self._slot][:frame_bytes]
+
+    def wait_for_space(self, timeout_s: float) -> None:
+        """Sleep until a reader gave a slot back, or the time is over."""
+        self._words[layout.W_PRODUCER_WAITS] = 1
+        fence()
+        try:
+            if self._find_slot() < 0:
+                select.select([self._ring.handles.space], [], [], timeout_s)
+        finally:
+            self._words[layout.W_PRODUCER_WAITS] = 0
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._ring.handles.space)
+        self.pulse()
+
+    def publish(self, captured_ns: int) -> int:
+        """Make the acquired frame the newest one and wake readers that sleep.
+
+        Returns:
+            Its sequence number.
+        """
+        slot, words = self._slot, self._words
+        if slot < 0:
+            raise InternalError("publish without acquire")
+        seq = words[layout.W_HEAD] + 1
+        now_ns = self._clock.monotonic_ns()
+        write_times(self._ring.descriptors[slot], captured_ns, now_ns)
+        words[layout.W_SLOT_SEQ + slot] = seq
+        words[layout.W_QUEUE + seq % layout.QUEUE_LENGTH] = slot
+        words[layout.W_PRODUCER_PULSE_NS] = now_ns
+        fence()
+        words[layout.W_HEAD] = seq
+        fence()
+        self._slot = -1
+        self._ring_doorbells()
+        return seq
+
+    def count_drop(self, cause: DropCause, count: int = 1) -> None:
+        """Count frames that the source had and does not publish."""
+        self._words[layout.W_DROPS + SOURCE_DROPS.index(cause)] += count
+        self.pulse()
+
+    def end(self) -> None:
+        """Say that no frame will follow."""
+        self._words[layout.W_ENDED] = 1
+        fence()
+        self._ring_doorbells()
+
+    def _ring_doorbells(self) -> None:
+        words = self._words
+        for seat, doorbell in enumerate(self._ring.handles.doorbells):
+            word = layout.W_SEATS + seat * layout.SEAT_WORDS + layout.SEAT_SLEEPS
+            if words[word]:
+                words[word] = 0
+                os.eventfd_write(doorbell, 1)
+
+    def _leased(self) -> set[int]:
+        words = self._words
+        return {
+            words[layout.W_SEATS + seat * layout.SEAT_WORDS + layout.SEAT_LEASE] - 1
+            for seat in range(layout.SEATS)
+        }
+
+    def _find_slot(self) -> int:
+        """A slot that looks free, oldest frame first, or -1."""
+        words = self._words
+        geometry = self._ring.geometry
+        limit = words[layout.W_HEAD] - 1 if geometry.newest_wins else words[layout.W_DONE]
+        leased = self._leased()
+        best, best_seq = -1, -1
+        for slot in range(geometry.slots):
+            seq = words[layout.W_SLOT_SEQ + slot]
+            if (seq <= limit or seq == 0) and slot not in leased and (best < 0 or seq < best_seq):
+                best, best_seq = slot, seq
+        return best
+
+    def _free_slot(self) -> int:
+        """Claim a slot: mark it as being written, then make sure that nobody leased it meanwhile."""
+        for _ in range(2 * self._ring.geometry.slots):
+            slot = self._find_slot()
+            if slot < 0:
+                return -1
+            word = layout.W_SLOT_SEQ + slot
+            before = self._words[word]
+            self._words[word] = 0
+            fence()
+            if slot not in self._leased():
+                return slot
+            self._words[word] = before
+        return -1
