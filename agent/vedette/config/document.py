@@ -1,4 +1,4 @@
-"""Strict YAML documents: every problem at once, each with its line and key path.
+"""Strict documents: every problem at once, each with its line and key path. Pure.
 
 msgspec stops at the first error; a person who edits a file wants all of them, so structs are walked here and
 msgspec judges the leaves.
@@ -7,43 +7,64 @@ msgspec judges the leaves.
 from __future__ import annotations
 
 import difflib
+import math
+import re
 import types
 import typing
-from typing import Any, TypeVar
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import msgspec
-import yaml
 
+from vedette.config.yaml_tree import Expand, Path, Problem, dotted, parse_yaml
 from vedette.errors import ConfigError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
 T = TypeVar("T", bound=msgspec.Struct)
-Path = tuple[str, ...]
-MAX_DOCUMENT_BYTES = 1 << 20
-MAX_DEPTH = 32
-
-
-class _Loader(yaml.SafeLoader):
-    """SafeLoader without implicit timestamps and without YAML 1.1's yes/no/on/off booleans."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [
-        (tag, regexp)
-        for tag, regexp in resolvers
-        if tag != "tag:yaml.org,2002:timestamp"
-        and not (tag == "tag:yaml.org,2002:bool" and first not in "tTfF")
-    ]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+_MSGSPEC_PATH = re.compile(r" - at `\$([^`]*)`$")
+_PLAIN_TYPES = {
+    "object": "mapping",
+    "array": "list",
+    "str": "text",
+    "int": "whole number",
+    "float": "number",
+    "bool": "true or false",
+    "null": "nothing",
 }
+_TYPE_NAMES = re.compile(r"`([a-z | ]+)`")
 
 
-def parse_document(text: str, struct: type[T], *, origin: str) -> T:
+@runtime_checkable
+class Checked(Protocol):
+    """A struct with rules beyond the types of its fields."""
+
+    @classmethod
+    def problems_of(cls, fields: Mapping[str, Any]) -> Iterable[Problem]:
+        """Paths (relative to the struct) and problems; `fields` lacks those that are broken already."""
+        ...
+
+
+@runtime_checkable
+class Written(Protocol):
+    """A type with a notation of its own, such as a size in bytes."""
+
+    @classmethod
+    def from_document(cls, value: object) -> Any:  # noqa: ANN401 - whatever the type stores
+        """Convert what the document says; ValueError tells a person what is wrong."""
+        ...
+
+
+def parse_document(text: str, struct: type[T], *, origin: str, expand: Expand | None = None) -> T:
     """Read one YAML document into a struct.
 
     Args:
         text: The document.
-        struct: The msgspec struct to fill; unknown keys are errors.
+        struct: The msgspec struct to fill; unknown keys are errors. Structs that are `Checked` are asked for
+            further problems, also where some of their fields are broken.
         origin: File name for the messages.
+        expand: Rewrites every string value before it is judged.
 
     Returns:
         The filled struct.
@@ -51,103 +72,94 @@ def parse_document(text: str, struct: type[T], *, origin: str) -> T:
     Raises:
         ConfigError: Any problem; `problems` lists all of them with line numbers.
     """
-    if len(text) > MAX_DOCUMENT_BYTES:
-        raise ConfigError(f"{origin}: larger than {MAX_DOCUMENT_BYTES} bytes")
-    lines: dict[Path, int] = {}
-    problems: list[str] = []
-    try:
-        loader = _Loader(text)
-        try:
-            node = loader.get_single_node()
-            if node is None:
-                raise ConfigError(f"{origin}: the document is empty")
-            _collect_lines(node, (), lines, problems, origin)
-            value = loader.construct_document(node) if not problems else None
-        finally:
-            loader.dispose()
-    except (yaml.YAMLError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"line {mark.line + 1}" if mark is not None else "document"
-        what = getattr(error, "problem", None) or str(error)
-        raise ConfigError(f"{origin}: not valid YAML", problems=(f"{where}: {what}",)) from error
-    except RecursionError as error:
-        raise ConfigError(f"{origin}: nested too deeply") from error
-    if problems:
-        raise ConfigError(f"{origin}: {_count(problems)}", problems=tuple(problems))
-    found: list[tuple[Path, str]] = []
-    result = _convert(value, struct, (), found)
+    tree = parse_yaml(text, origin=origin, expand=expand)
+    refused = {path for path, _ in tree.problems}
+    found: list[Problem] = []
+    result = _convert(tree.value, struct, (), found)
+    # What `expand` refused stands in the tree as it was written; a second complaint about it is noise.
+    found = tree.problems + [problem for problem in found if problem[0] not in refused]
     if found:
-        ordered = sorted(found, key=lambda item: _line_of(item[0], lines))
-        raise ConfigError(
-            f"{origin}: {_count(found)}",
-            problems=tuple(
-                f"line {_line_of(path, lines)}: {_dotted(path)}: {what}" for path, what in ordered
-            ),
-        )
+        raise _all_of(found, tree.line_of, origin)
     return typing.cast("T", result)
 
 
 def line_index(text: str) -> dict[Path, int]:
-    """Line number (from 1) of every key path, for checks made after parsing."""
-    lines: dict[Path, int] = {}
-    loader = _Loader(text)
-    try:
-        node = loader.get_single_node()
-        if node is not None:
-            _collect_lines(node, (), lines, [], "")
-    finally:
-        loader.dispose()
-    return lines
+    """Line number (from 1) of every key path, for checks made after parsing.
+
+    Raises:
+        ConfigError: Not YAML.
+    """
+    return parse_yaml(text, origin="document").lines
 
 
-def _count(problems: list[Any]) -> str:
-    return "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+def _all_of(found: list[Problem], line_of: Callable[[Path], int], origin: str) -> ConfigError:
+    count = "1 problem" if len(found) == 1 else f"{len(found)} problems"
+    return ConfigError(
+        f"{origin}: {count}",
+        problems=tuple(
+            f"line {line_of(path)}: {dotted(path)}: {what}"
+            for path, what in sorted(found, key=lambda problem: line_of(problem[0]))
+        ),
+    )
 
 
-def _dotted(path: Path) -> str:
-    return ".".join(path) if path else "(document)"
-
-
-def _line_of(path: Path, lines: dict[Path, int]) -> int:
-    while path and path not in lines:
-        path = path[:-1]
-    return lines.get(path, 1)
-
-
-def _collect_lines(
-    node: yaml.Node, path: Path, lines: dict[Path, int], problems: list[str], origin: str
-) -> None:
-    """Note where each key stands; duplicates, aliases in circles and absurd depth are problems."""
-    if len(path) > MAX_DEPTH:
-        raise ConfigError(f"{origin}: nested more than {MAX_DEPTH} levels deep")
-    lines.setdefault(path, node.start_mark.line + 1)
-    if isinstance(node, yaml.MappingNode):
-        seen: set[str] = set()
-        for key_node, value_node in node.value:
-            key = str(key_node.value)
-            here = (*path, key)
-            if key in seen:
-                problems.append(f"line {key_node.start_mark.line + 1}: {_dotted(here)}: given twice")
-            seen.add(key)
-            lines[here] = key_node.start_mark.line + 1
-            _collect_lines(value_node, here, lines, problems, origin)
-    elif isinstance(node, yaml.SequenceNode):
-        for index, item in enumerate(node.value):
-            _collect_lines(item, (*path, str(index)), lines, problems, origin)
-
-
-def _convert(value: Any, kind: Any, path: Path, found: list[tuple[Path, str]]) -> Any:  # noqa: ANN401 - a YAML value is anything
+def _convert(value: Any, kind: Any, path: Path, found: list[Problem]) -> Any:  # noqa: ANN401 - a YAML value is anything
     """Convert one value, collecting problems instead of stopping; the result is None where one was found."""
-    struct = _struct_of(kind)
-    if struct is not None and not (value is None and _allows_none(kind)):
+    if value is None and type(None) in _alternatives(kind):
+        return None
+    written = _written_type(kind)
+    if written is not None:
+        return _convert_written(value, written, path, found)
+    struct = _struct_type(kind)
+    if struct is not None:
         return _convert_struct(value, struct, path, found)
-    mapping = _mapping_of(kind)
-    if mapping is not None and isinstance(value, dict):
-        return {str(k): _convert(v, mapping, (*path, str(k)), found) for k, v in value.items()}
+    item = _item_type(kind, value)
+    if item is not None:
+        found.extend((path, what) for what in _length_problems(kind, value))
+        return _convert_items(value, item, path, found)
+    return _convert_leaf(value, kind, path, found)
+
+
+def _convert_leaf(value: Any, kind: Any, path: Path, found: list[Problem]) -> Any:  # noqa: ANN401 - a YAML value is anything
     try:
-        return msgspec.convert(value, kind)
+        result = msgspec.convert(value, kind)
     except (msgspec.ValidationError, ValueError, TypeError) as error:
-        found.append((path, str(error).replace(" - at `$`", "")))
+        inner, what = _said_plainly(str(error), value, kind)
+        found.append((path + inner, what))
+        return None
+    if isinstance(result, float) and not math.isfinite(result):
+        found.append((path, "the number is too large"))
+        return None
+    return result
+
+
+def _convert_items(value: Any, item: Any, path: Path, found: list[Problem]) -> Any:  # noqa: ANN401 - as above
+    """Convert the items one by one; of a mapping, the good entries are kept."""
+    if isinstance(value, list):
+        return tuple(_convert(v, item, (*path, str(i)), found) for i, v in enumerate(value))
+    good = {}
+    for key, entry in value.items():
+        count = len(found)
+        converted = _convert(entry, item, (*path, key), found)
+        if len(found) == count:
+            good[key] = converted
+    return good
+
+
+def _length_problems(kind: Any, value: Any) -> Iterable[str]:  # noqa: ANN401 - a YAML value is anything
+    for option in _alternatives(kind):
+        for meta in getattr(option, "__metadata__", ()):
+            if meta.min_length is not None and len(value) < meta.min_length:
+                yield f"needs at least {meta.min_length}, has {len(value)}"
+            if meta.max_length is not None and len(value) > meta.max_length:
+                yield f"takes at most {meta.max_length}, has {len(value)}"
+
+
+def _convert_written(value: Any, kind: type[Written], path: Path, found: list[Problem]) -> Any:  # noqa: ANN401 - a YAML value is anything
+    try:
+        return kind.from_document(value)
+    except ValueError as error:
+        found.append((path, str(error)))
         return None
 
 
@@ -155,24 +167,28 @@ def _convert_struct(
     value: Any,  # noqa: ANN401 - a YAML value is anything
     struct: type[msgspec.Struct],
     path: Path,
-    found: list[tuple[Path, str]],
+    found: list[Problem],
 ) -> msgspec.Struct | None:
     if not isinstance(value, dict):
-        found.append((path, f"expected a mapping, got {type(value).__name__}"))
+        found.append((path, "is empty; fill it in or remove the key" if value is None else _not_a(value)))
         return None
     before = len(found)
     fields = {field.encode_name: field for field in msgspec.structs.fields(struct)}
-    for key in value:
-        if key not in fields:
-            near = difflib.get_close_matches(str(key), fields, n=1)
-            hint = f"; did you mean `{near[0]}`?" if near else f"; known keys: {', '.join(sorted(fields))}"
-            found.append(((*path, str(key)), f"unknown key{hint}"))
+    found.extend(((*path, key), f"unknown key{_hint(key, fields)}") for key in value if key not in fields)
     arguments: dict[str, Any] = {}
     for name, field in fields.items():
         if name in value:
-            arguments[field.name] = _convert(value[name], field.type, (*path, name), found)
+            count = len(found)
+            converted = _convert(value[name], field.type, (*path, name), found)
+            # A mapping keeps its good entries, so that rules across them are checked as far as they can be.
+            if len(found) == count or isinstance(converted, dict):
+                arguments[field.name] = converted
         elif field.required:
             found.append((path, f"key `{name}` is missing"))
+        else:
+            arguments[field.name] = _default_of(field)
+    if issubclass(struct, Checked):
+        found.extend(((*path, *inner), what) for inner, what in struct.problems_of(arguments))
     if len(found) > before:
         return None
     try:
@@ -182,26 +198,91 @@ def _convert_struct(
         return None
 
 
+def _default_of(field: msgspec.structs.FieldInfo) -> Any:  # noqa: ANN401 - whatever the field holds
+    if field.default_factory is not msgspec.NODEFAULT:
+        return field.default_factory()
+    return field.default
+
+
+def _not_a(value: object) -> str:
+    return f"expected a mapping, got {_PLAIN_TYPES.get(_json_name(value), 'something else')}"
+
+
+def _json_name(value: object) -> str:
+    name = type(value).__name__
+    return {"list": "array", "dict": "object"}.get(name, name)
+
+
+def _hint(key: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(key, known, n=1)
+    return f"; did you mean `{near[0]}`?" if near else f"; known keys: {', '.join(sorted(known))}"
+
+
+def _said_plainly(message: str, value: object, kind: Any) -> tuple[Path, str]:  # noqa: ANN401 - a type expression
+    """Reword msgspec, which speaks JSON, for people who write YAML, and name the choices that there are."""
+    inner: Path = ()
+    match = _MSGSPEC_PATH.search(message)
+    if match is not None:
+        message = message[: match.start()]
+        inner = tuple(re.findall(r"[^.\[\]]+", match[1]))
+    choices = _choices_of(kind)
+    if choices and (not inner) and (message.startswith("Invalid enum") or isinstance(value, str)):
+        return inner, f"`{value}` is none of: {', '.join(choices)}"
+    plain = _TYPE_NAMES.sub(_plain_type, message)
+    return inner, plain[:1].lower() + plain[1:]
+
+
+def _plain_type(match: re.Match[str]) -> str:
+    names = [_PLAIN_TYPES.get(name.strip(), name.strip()) for name in match[1].split("|")]
+    return " or ".join(names)
+
+
 def _alternatives(kind: Any) -> tuple[Any, ...]:  # noqa: ANN401 - a type expression
-    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+    if typing.get_origin(kind) in {typing.Union, types.UnionType}:
         return typing.get_args(kind)
     return (kind,)
 
 
-def _allows_none(kind: Any) -> bool:  # noqa: ANN401 - a type expression
-    return type(None) in _alternatives(kind)
+def _bare(kind: Any) -> Any:  # noqa: ANN401 - a type expression
+    return typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind
 
 
-def _struct_of(kind: Any) -> type[msgspec.Struct] | None:  # noqa: ANN401 - a type expression
-    for option in _alternatives(kind):
-        if isinstance(option, type) and issubclass(option, msgspec.Struct):
-            return option
-    return None
+def _classes(kind: Any) -> list[type]:  # noqa: ANN401 - a type expression
+    """The plain classes among the alternatives; Python 3.10 takes `dict[str, int]` for a class, we do not."""
+    bare = map(_bare, _alternatives(kind))
+    return [option for option in bare if isinstance(option, type) and typing.get_origin(option) is None]
 
 
-def _mapping_of(kind: Any) -> Any | None:  # noqa: ANN401 - a type expression
-    """The value type of `dict[str, X]`, when X is worth walking."""
-    for option in _alternatives(kind):
-        if typing.get_origin(option) is dict:
-            return typing.get_args(option)[1]
+def _choices_of(kind: Any) -> list[str]:  # noqa: ANN401 - a type expression
+    """The words that a field accepts, where there is a closed set of them."""
+    words: list[str] = []
+    for option in map(_bare, _alternatives(kind)):
+        if typing.get_origin(option) is Literal:
+            words.extend(str(word) for word in typing.get_args(option))
+    for option in _classes(kind):
+        if issubclass(option, Enum):
+            words.extend(str(member.value) for member in option)
+    if words and bool in _classes(kind):
+        words.extend(["true", "false"])
+    if words and not {int, float}.isdisjoint(_classes(kind)):
+        words.append("a number")
+    return words
+
+
+def _written_type(kind: Any) -> type[Written] | None:  # noqa: ANN401 - a type expression
+    return next((option for option in _classes(kind) if issubclass(option, Written)), None)
+
+
+def _struct_type(kind: Any) -> type[msgspec.Struct] | None:  # noqa: ANN401 - a type expression
+    return next((option for option in _classes(kind) if issubclass(option, msgspec.Struct)), None)
+
+
+def _item_type(kind: Any, value: object) -> Any | None:  # noqa: ANN401 - a type expression
+    """The type of the items of `dict[str, X]` or `tuple[X, ...]`, where the value is such a thing."""
+    for option in map(_bare, _alternatives(kind)):
+        arguments = typing.get_args(option)
+        if isinstance(value, dict) and typing.get_origin(option) is dict:
+            return arguments[1]
+        if isinstance(value, list) and typing.get_origin(option) is tuple and arguments[1:] == (...,):
+            return arguments[0]
     return None
