@@ -120,7 +120,7 @@ class EngineConfig(msgspec.Struct, frozen=True):
             if not _ACCELERATOR.fullmatch(rung):
                 yield (
                     ("accelerators", str(index)),
-                    f"`{rung}` is no accelerator; names are lower case: cpu, cuda",
+                    f"`{rung}` is no accelerator; write cpu, cuda, ...",
                 )
             elif rung in ladder[:index]:
                 yield ("accelerators", str(index)), f"`{rung}` is listed twice"
@@ -130,7 +130,10 @@ class EngineConfig(msgspec.Struct, frozen=True):
 
 
 class CameraConfig(msgspec.Struct, frozen=True):
-    """One camera. `fps` caps the rate (null: no cap); `max_age_ms` null never drops a frame for its age."""
+    """One camera. `fps` caps the rate, null is no cap.
+
+    `max_age_ms`: older frames are dropped; null never drops, `auto` is 500 for live sources and null for files.
+    """
 
     input: Annotated[str, Meta(min_length=1)]
     format: Literal["y4m", "rawvideo", "mjpeg"] | None = None
@@ -157,12 +160,6 @@ class CameraConfig(msgspec.Struct, frozen=True):
     def reads_stdin(self) -> bool:
         """Whether the frames come from standard input."""
         return self.input in _STDIN
-
-    def age_limit_ms(self, *, live: bool) -> float | None:
-        """The age budget, once it is known whether the opened source is live; None is no limit."""
-        if self.max_age_ms == "auto":
-            return 500.0 if live else None
-        return self.max_age_ms
 
     @classmethod
     def problems_of(cls, fields: Mapping[str, Any]) -> Problems:

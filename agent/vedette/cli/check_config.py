@@ -1,0 +1,153 @@
+"""`vedette-agent check-config`: every problem of a configuration at once, or what would run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from vedette.config.agent import AgentConfig, CameraConfig, is_path, parse_config, read_config_text
+from vedette.config.document import line_index
+from vedette.config.notation import without_credentials
+from vedette.errors import ConfigError
+from vedette.wire.pixels import PixelFormat, describe
+
+
+class _Verdict(msgspec.Struct, frozen=True):
+    """What `--json` prints."""
+
+    v: int
+    file: str
+    ok: bool
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+    config: dict[str, Any] | None
+
+
+@click.command("check-config")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+@click.pass_context
+def check_config(context: click.Context, file: Path, *, as_json: bool) -> None:
+    """Check a configuration FILE: report every problem at once, or show what would run.
+
+    Nothing is opened or started, neither cameras nor the model. The exit code is 0 when the file is good, else 78.
+    """
+    try:
+        config = _checked(file)
+    except ConfigError as error:
+        problems = error.problems or (error.cause,)
+        verdict = _Verdict(v=1, file=str(file), ok=False, problems=problems, notes=(), config=None)
+        click.echo(msgspec.json.encode(verdict).decode() if as_json else error.diagnostics())
+        context.exit(ConfigError.exit_code)
+    notes = (*config.notes, *_missing_files(config))
+    if as_json:
+        verdict = _Verdict(
+            v=1, file=str(file), ok=True, problems=(), notes=notes, config=_as_builtins(config)
+        )
+        click.echo(msgspec.json.encode(verdict).decode())
+        return
+    click.echo("\n".join(_summary(config)))
+    for note in notes:
+        click.echo(f"note: {note}", err=True)
+
+
+def _checked(file: Path) -> AgentConfig:
+    """The configuration, with the raw pictures' geometry proved as well.
+
+    Raises:
+        ConfigError: With every problem.
+    """
+    text = read_config_text(file)
+    config = parse_config(text, origin=file, environ=os.environ)
+    broken = {
+        name: str(fault) for name, camera in config.cameras.items() if (fault := _geometry_fault(camera))
+    }
+    if broken:
+        lines = line_index(text)
+        count = "1 problem" if len(broken) == 1 else f"{len(broken)} problems"
+        raise ConfigError(
+            f"{file}: {count}",
+            problems=tuple(
+                f"line {lines.get(('cameras', name), 1)}: cameras.{name}: {fault}"
+                for name, fault in broken.items()
+            ),
+        )
+    return config
+
+
+def _geometry_fault(camera: CameraConfig) -> ValueError | None:
+    if camera.format != "rawvideo" or camera.size is None or camera.pix_fmt is None:
+        return None
+    try:
+        describe(
+            camera.size.width,
+            camera.size.height,
+            PixelFormat(camera.pix_fmt),
+            strides=camera.strides,
+            padded_height=camera.padded_height or 0,
+        )
+    except ValueError as error:
+        return error
+    return None
+
+
+def _missing_files(config: AgentConfig) -> list[str]:
+    """Paths that lead nowhere here; no error, because the file may be checked on another machine."""
+    paths = {"model.factory": config.model.factory}
+    paths |= {f"cameras.{name}.input": c.input for name, c in config.cameras.items() if is_path(c.input)}
+    return [f"{key}: {path} is not on this machine" for key, path in paths.items() if not Path(path).exists()]
+
+
+def _plain(value: object) -> object:
+    return int(value) if isinstance(value, int) else str(value)
+
+
+def _as_builtins(config: AgentConfig) -> dict[str, Any]:
+    """The configuration with every default filled in, fit for a screen: without credentials."""
+    shown: dict[str, Any] = msgspec.to_builtins(config, enc_hook=_plain)
+    for key in ("origin", "notes"):
+        del shown[key]
+    for camera in shown["cameras"].values():
+        camera["input"] = without_credentials(camera["input"])
+    return shown
+
+
+def _summary(config: AgentConfig) -> list[str]:
+    engine = config.engine
+    width = max(len(name) for name in config.cameras)
+    cameras = (f"{name:<{width}}  {_camera_line(camera)}" for name, camera in config.cameras.items())
+    rows = {
+        "device": config.device.id + (f" at {config.device.site}" if config.device.site else ""),
+        "model": (f"{config.model.name} from " if config.model.name else "") + config.model.factory,
+        "engine": ", then ".join(engine.accelerators)
+        + f"; threads: {engine.threads}; if the first is not in effect: {engine.on_fallback}",
+        "cameras": f"\n{'':<10}".join(cameras),
+        "memory": f"at most {config.limits.ring_memory / 1e6:,.0f} MB for frames",
+        "results": config.results.to,
+        "state": config.state_dir or "none: nothing is kept between runs",
+    }
+    return [f"{config.origin} is good. It would run:", "", *(f"{key:<10}{row}" for key, row in rows.items())]
+
+
+def _camera_line(camera: CameraConfig) -> str:
+    parts = ["standard input" if camera.reads_stdin else without_credentials(camera.input)]
+    if camera.format is not None:
+        parts.append(camera.format)
+    if camera.size is not None:
+        parts.append(f"{camera.size.width}x{camera.size.height}")
+    if camera.fps is not None:
+        parts.append(f"at most {camera.fps:g} fps")
+    if camera.live != "auto":
+        parts.append("live" if camera.live else "every frame")
+    if camera.loop:
+        parts.append("in a loop")
+    parts.append(f"priority {camera.priority}")
+    if camera.max_age_ms is None:
+        parts.append("no age limit")
+    elif camera.max_age_ms != "auto":
+        parts.append(f"at most {camera.max_age_ms:g} ms old")
+    return ", ".join(parts)
