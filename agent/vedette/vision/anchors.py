@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def anchor_centres(size: tuple[int, int], grid: SsdAnchors) -> NDArray[np.float32]:
-    """Centres (n, 2) in model-input pixels: stride by stride, row by row, `per_cell` of each cell together."""
+    """Centres (n, 2) in model pixels: stride by stride, row by row, all of one cell together."""
     width, height = size
     layers = []
     for stride, per_cell in zip(grid.strides, grid.per_cell, strict=True):
@@ -69,9 +69,10 @@ class AnchoredSsd:
             straight = self._could_be(first, second, names)
             if straight != self._could_be(second, first, names):
                 return (first, second) if straight else (second, first)
+        found = [(output.info.name, output.info.shape) for output in bound]
         raise BundleError(
-            f"cannot tell boxes from scores among {[(output.info.name, output.info.shape) for output in bound]} "
-            f"for {len(self._centres)} anchors with {self._columns} box values",
+            f"cannot tell boxes from scores among {found} "
+            f"{len(self._centres)} anchors with {self._columns} box values",
             cure="give output.names: the tensor of boxes, then the tensor of scores",
         )
 
@@ -92,8 +93,8 @@ class AnchoredSsd:
         _, columns = matrix_shape(self._boxes)
         if columns not in {0, self._columns}:
             raise BundleError(
-                f"{spec.output.anchors and spec.output.anchors.keypoints} key points need {self._columns} box "
-                f"values, the output {self._boxes.info.name!r} of shape {self._boxes.info.shape} has {columns}",
+                f"{self._keypoints} key points need {self._columns} box values, "
+                f"the output {self._boxes.info.name!r} of shape {self._boxes.info.shape} has {columns}",
                 cure="correct output.anchors.keypoints, or the order of output.names",
             )
         _, classes = matrix_shape(self._scores)

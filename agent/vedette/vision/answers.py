@@ -75,5 +75,5 @@ class ClassNames:
         if self.count is not None and self.count != classes:
             raise BundleError(
                 f"model.yaml declares {self.count} classes, the output {tensor!r} has {classes}",
-                cure="use the label list of this very model, and count a background row with output.labels.offset",
+                cure="use the label list of this very model; output.labels.offset skips a background row",
             )

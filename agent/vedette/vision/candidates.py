@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vedette.vision.activation import given, highest_softmax, sigmoid
 from vedette.wire.bundle import Activation
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from vedette.vision.outputs import BoundOutput
 
 

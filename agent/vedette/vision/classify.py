@@ -68,7 +68,6 @@ class Classifier:
     def _scores(self, stored: NDArray[Any], best: NDArray[np.intp]) -> NDArray[np.float64]:
         output = self._output
         if self._activation is Activation.SOFTMAX:
-            # The zero point cancels out in the difference; it is subtracted all the same, once, by `real`.
             real = output.real(stored)
             powers = np.exp(real - real[best[0]])
             return np.asarray(powers[best] / powers.sum(dtype=np.float64), np.float64)

@@ -150,8 +150,8 @@ class EndToEnd(_OneTensor):
         classes = np.rint(real[:, 5])
         if (np.abs(real[:, 5] - classes) > 0.01).any() or (classes < 0).any():
             raise bad_output(
-                f"the last column of {self._output.info.name!r} holds {real[:, 5].max():.4g}, no class index; "
-                "is output.layout really end-to-end?"
+                f"the last column of {self._output.info.name!r} holds {real[:, 5].max():.4g}, "
+                "no class index; is output.layout really end-to-end?"
             )
         boxes = real[:, :4] * self._unit
         if (boxes[:, 2:] < boxes[:, :2] - 1.0).any():

@@ -10,11 +10,11 @@ import numpy as np
 
 from vedette.errors import BundleError, FrameError
 from vedette.vision.quantisation import Affine, affine_of, to_real
+from vedette.vision.tensors import TensorInfo
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from vedette.vision.tensors import TensorInfo
     from vedette.wire.bundle import OutputSpec
 
 
