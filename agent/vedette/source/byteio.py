@@ -30,7 +30,7 @@ class FdReader:
 
     def __init__(self, fd: int, *, name: str, stall_s: float | None, clock: Clock | None = None) -> None:
         self._fd = fd
-        self._name = name
+        self.name = name
         self._stall_s = stall_s
         self._clock = clock or SystemClock()
         self._poll = select.poll()
@@ -76,7 +76,7 @@ class FdReader:
             except (BlockingIOError, InterruptedError):
                 continue
             except OSError as error:
-                raise SourceLostError(f"reading {self._name} failed: {error.strerror}") from error
+                raise SourceLostError(f"reading {self.name} failed: {error.strerror}") from error
             self.last_byte_ns = self._clock.monotonic_ns()
             self.at_eof = count == 0
             self.offset_bytes += count
@@ -94,7 +94,7 @@ class FdReader:
             waited_s = (self._clock.monotonic_ns() - began_ns) / 1e9
             if limit_s is not None and waited_s >= limit_s:
                 raise SourceLostError(
-                    f"{self._name} was mute for {waited_s:.1f} s",
+                    f"{self.name} was mute for {waited_s:.1f} s",
                     cure="check that the producer runs, or raise the time that it may be silent",
                 )
             if sink is not None:
