@@ -188,9 +188,7 @@ def compose_report(
 
 def announce(report: AcceleratorReport, progress: Progress) -> None:
     """Say in one line what the model runs on; a fallback nobody allowed is said first and loudly."""
-    placed = report.nodes.get(report.effective, 0)
-    total = sum(report.nodes.values())
-    share = f", {placed} of {total} nodes there" if total else ""
+    share = "".join(f", {count} nodes on {name}" for name, count in report.nodes.items())
     line = f"{report.runtime} on {report.effective}{share}, {report.check_ms:.1f} ms a run"
     if report.degraded:
         reasons = "; ".join(f"{item.accelerator}: {item.reason}" for item in report.skipped)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from vedette.clock import Clock
     from vedette.engine.port import Engine, EngineRequest, Progress
 
-# A whole TFLite model of one float tensor and no operator. Only constructing an interpreter tells: the old wheel
-# imports fine beside NumPy 2 and breaks on construction (casebook 9).
+# A whole TFLite model of one float tensor and no operator. Only constructing an interpreter tells: the old
+# wheel imports fine beside NumPy 2 and breaks on construction (casebook 9).
 PROBE_MODEL = bytes.fromhex(
     "1800000054464c3300000e001800140010000c00080004000e0000001400000020000000240000008c0000000300000001000000"
     "080000000400040004000000010000007000000001000000100000000c00140010000c00080004000c0000001000000010000000"
@@ -144,8 +144,9 @@ def _try_package(package: Package, import_module: Callable[[str], Any]) -> Runti
 
 def _broken(package: Package, error: Exception) -> str:
     return (
-        f"{package.distribution} {_version(package)} is installed but does not work with NumPy {np.__version__} "
-        f"(it accepts NumPy {package.numpy_range}; vedette[{package.extra}] says so to pip): {reason(error)}"
+        f"{package.distribution} {_version(package)} is installed but does not work with NumPy "
+        f"{np.__version__} (it accepts NumPy {package.numpy_range}; vedette[{package.extra}] "
+        f"says so to pip): {reason(error)}"
     )
 
 

@@ -56,7 +56,7 @@ def _check_file(path: Path) -> None:
 
 
 def elf_machine(head: bytes) -> int | None:
-    """The `e_machine` of an ELF header's first 20 bytes; None if it is no ELF file (System V ABI, chapter 4)."""
+    """The `e_machine` of an ELF header's first 20 bytes; None if it is no ELF file (System V ABI)."""
     if len(head) < _ELF_HEAD_BYTES or head[:4] != b"\x7fELF":
         return None
     machine: int = struct.unpack_from("<H" if head[5] == 1 else ">H", head, 18)[0]

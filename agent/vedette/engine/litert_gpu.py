@@ -1,4 +1,4 @@
-"""LiteRT's CompiledModel on a GPU behind the engine port; the runtime's module is handed in, not imported here.
+"""LiteRT's CompiledModel on a GPU behind the engine port; the runtime's module is handed in.
 
 It runs on WebGPU over Vulkan, Metal or Direct3D, holds the interpreter lock for a whole run, and prints the
 reasons of a failure on stderr only. It may also take the process with it, which is why a worker is a child.

@@ -1,8 +1,8 @@
 """Which nodes of a TFLite graph a delegate took over, found from the graph itself. Pure.
 
-A delegate replaces a connected set of nodes by one `DELEGATE` node, appended to the list, with the outer inputs
-and outputs of the set; the replaced nodes stay listed. So its nodes are those met on the way back from its
-outputs to its inputs.
+A delegate replaces a connected set of nodes by one `DELEGATE` node, appended to the list, with the outer
+inputs and outputs of the set; the replaced nodes stay listed. So its nodes are those met on the way back from
+its outputs to its inputs.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from vedette.engine.litert_graph import count_delegated
 from vedette.engine.litert_interpreter import InterpreterEngine, declared_axes
 from vedette.engine.long_step import watched
 from vedette.engine.shapes import fix_shape
-from vedette.errors import BundleError, ConfigError, OutOfMemoryError, UnavailableError
+from vedette.errors import BundleError, ConfigError, OutOfMemoryError, UnavailableError, VedetteError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +53,7 @@ class Opener:
             if rung in _COMPILED_RUNGS:
                 return self._on_gpu(rung)
         raise RungRefusedError(
-            f"{self._runtime.name} has no {rung} of its own; engine.options delegate.{rung} may name a library"
+            f"{self._runtime.name} has no {rung} of its own; engine.options delegate.{rung} may name one"
         )
 
     def _on_cpu(self, rung: str) -> Placement[Engine]:
@@ -64,9 +64,7 @@ class Opener:
         interpreter = self._prepare(self._construct(**extra))
         delegated, total = self._count(interpreter)
         if rung == XNNPACK and total and not delegated:
-            raise RungRefusedError(
-                f"{self._runtime.name} {self._runtime.version} gave XNNPACK no node of this model"
-            )
+            raise RungRefusedError(f"{self._runtime.name} gave XNNPACK no node of this model")
         engine = self._engine(interpreter, rung)
         nodes = _split(XNNPACK, delegated, CPU, total)
         return Placement(engine, rung, nodes, "delegate nodes in the interpreter's graph")
@@ -77,7 +75,7 @@ class Opener:
             raise RungRefusedError(
                 f"{self._runtime.name} {self._runtime.version} has no GPU support of its own"
             )
-        # The interpreter reads what CompiledModel does not tell (quantisation), and finds a damaged file first.
+        # The interpreter reads what CompiledModel does not tell (quantisation), and finds a damaged file.
         reader = self._engine(self._prepare(self._construct()), rung)
         described = (reader.inputs, reader.outputs)
         reader.close()
@@ -102,10 +100,9 @@ class Opener:
             taken, _ = self._count(interpreter)  # before XNNPACK takes what is left
             self._prepare(interpreter)
             engine = InterpreterEngine(interpreter)
-        except BundleError:
-            raise
         except Exception as error:
-            cause = error.__cause__ if isinstance(error, UnavailableError) and error.__cause__ else error
+            # Even a BundleError: whose fault it is, the next rung's plain interpreter will tell.
+            cause = error.__cause__ if isinstance(error, VedetteError) and error.__cause__ else error
             raise RungRefusedError(f"the delegate {library} failed: {reason(cause)}") from error
         _, total = self._count(interpreter)
         if total and not taken:
@@ -124,7 +121,7 @@ class Opener:
             raise self._file_failure(error) from error
 
     def _prepare(self, interpreter: Any) -> Any:  # noqa: ANN401 - the wheel has no types
-        """Fix the input's shape and allocate; here the runtime meets operators it does not know (casebook 5)."""
+        """Fix the input's shape and allocate; here a runtime meets operators it does not know (casebook 5)."""
         details = interpreter.get_input_details()
         if len(details) != 1:
             names = ", ".join(str(detail["name"]) for detail in details) or "none"
@@ -152,7 +149,7 @@ class Opener:
         return BundleError(
             f"{self._runtime.name} {self._runtime.version} does not take {self._request.model_path.name}: "
             f"{reason(error)}",
-            cure="copy the file again if it is damaged; else install a newer runtime, or convert the model for this one",
+            cure="copy the file again if damaged; else install a newer runtime or convert the model anew",
         )
 
     @staticmethod
@@ -169,13 +166,11 @@ def check_options(options: Mapping[str, str]) -> None:
         ConfigError: A key is not known.
     """
     for key, value in options.items():
-        known = key in ("xnnpack", "gpu.enforce_f32") or (
-            key.startswith("delegate.") and len(key) > len("delegate.")
-        )
+        known = key in ("xnnpack", "gpu.enforce_f32") or key.startswith("delegate.")
         if not known:
             raise ConfigError(
                 f"engine.options: {key!r} is not known to the litert engine",
-                cure="use delegate.<accelerator>, delegate.<accelerator>.<option>, xnnpack or gpu.enforce_f32",
+                cure="use delegate.<name>, delegate.<name>.<option>, xnnpack or gpu.enforce_f32",
             )
         allowed = {"xnnpack": ("on", "off"), "gpu.enforce_f32": ("true", "false")}.get(key)
         if allowed is not None and value not in allowed:

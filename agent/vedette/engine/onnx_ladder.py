@@ -63,7 +63,7 @@ class Opener:
             OutOfMemoryError: It does not fit, even on the CPU.
         """
         reasons: list[str] = []
-        for accelerator in candidates(rung):
+        for accelerator in candidates(rung, self._in_wheel):
             outcome = self._try(accelerator)
             if isinstance(outcome, Placement):
                 return outcome
@@ -82,7 +82,7 @@ class Opener:
         if provider not in self._in_wheel:
             plugin = self._find_plugin(accelerator)
             if plugin is None:
-                raise RungRefusedError(self._not_in_wheel(provider))
+                raise RungRefusedError(self._not_in_wheel(accelerator, provider))
         folder = self._cache_folder(accelerator)
         try:
             engine, session = self._create(accelerator, plugin, folder)
@@ -99,9 +99,12 @@ class Opener:
         module_name = self._request.options.get(f"plugin.{accelerator}", PLUGIN_MODULES.get(accelerator))
         return None if module_name is None else self._plugins(accelerator, module_name)
 
-    def _not_in_wheel(self, provider: str) -> str:
+    def _not_in_wheel(self, accelerator: str, provider: str) -> str:
+        module_name = PLUGIN_MODULES.get(accelerator)
+        hint = "" if module_name is None else f", and {module_name} is not installed"
         there = ", ".join(accelerator_of(name) for name in self._in_wheel)
-        return f"{provider} is not in the installed onnxruntime {self._runtime.__version__} (it has {there})"
+        version = self._runtime.__version__
+        return f"{provider} is not in the installed onnxruntime {version} (it has {there}){hint}"
 
     def _cache_folder(self, accelerator: str) -> Path | None:
         request = self._request

@@ -43,11 +43,18 @@ _ENTRY_PREFIXES = ("session.", "optimization.", "ep.")
 PRECISIONS = ("fp32", "fp16", "int8")
 
 
-def candidates(rung: str) -> tuple[str, ...]:
-    """What a rung may mean: plain `gpu` is any but TensorRT, whose minutes must be asked for."""
+def candidates(rung: str, in_wheel: Sequence[str]) -> tuple[str, ...]:
+    """What a rung may mean: plain `gpu` is any that is there or may be plugged in.
+
+    TensorRT is left out: the minutes that it compiles must be asked for by name.
+    """
     if rung != GPU:
         return (rung,)
-    return tuple(name for name in GPU_FAMILY if name in PROVIDERS and name != "tensorrt")
+    return tuple(
+        name
+        for name in GPU_FAMILY
+        if name != "tensorrt" and (PROVIDERS.get(name) in in_wheel or name in PLUGIN_MODULES)
+    )
 
 
 def accelerator_of(provider: str) -> str:

@@ -15,7 +15,7 @@ from vedette.errors import BundleError, OutOfMemoryError, UnavailableError
 from vedette.vision.tensors import TensorInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -88,7 +88,7 @@ class OnnxEngine:
         self._feed = {input_info.name: self.input_array}
         first = self.run()  # also the warm-up: some providers compile only now
         self.outputs: tuple[TensorInfo, ...] = tuple(
-            TensorInfo(name=name, shape=_declared_shape(output.shape, array.shape), dtype=str(array.dtype))
+            TensorInfo(name=name, shape=_declared_shape(output.shape, array.ndim), dtype=str(array.dtype))
             for name, output, array in zip(self._names, session.get_outputs(), first, strict=True)
         )
 
@@ -150,8 +150,8 @@ def assignment(session: Any) -> Mapping[str, int] | None:  # noqa: ANN401 - the 
         return None
 
 
-def _declared_shape(declared: list[Any], seen: tuple[int, ...]) -> tuple[int, ...]:
-    """The session's shape; axes it leaves open are as they came out of the first run."""
-    if len(declared) != len(seen):
-        return seen
-    return tuple(axis if isinstance(axis, int) else size for axis, size in zip(declared, seen, strict=True))
+def _declared_shape(declared: Sequence[Any], rank: int) -> tuple[int, ...]:
+    """The session's shape; -1 for axes that depend on the data, which only a run shows."""
+    if len(declared) != rank:
+        return (-1,) * rank
+    return tuple(axis if isinstance(axis, int) and axis > 0 else -1 for axis in declared)

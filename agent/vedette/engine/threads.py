@@ -36,8 +36,8 @@ def threads_for(setting: Setting, usable: int, *, models: int = 1) -> int:
 
     `auto` is 1 on one or two CPUs, since cameras and decoders need the other one and a second thread on
     a busy box was measured to cost far more than it gives (2.4 ms became 583). Above that it leaves one CPU
-    free and stops at four, where small vision models stop to gain. A number is obeyed, but never beyond the usable
-    CPUs; both are shared among the models.
+    free and stops at four, where small vision models stop to gain. A number is obeyed, but not beyond
+    the usable CPUs; both are shared among the models.
     """
     wanted = (1 if usable <= 2 else min(MAX_AUTO, usable - 1)) if setting == "auto" else min(setting, usable)
     return max(1, wanted // max(1, models))
