@@ -96,3 +96,11 @@ class ConfigError(VedetteError):
         if self.cure is not None:
             lines.append(f"  cure: {self.cure}")
         return "\n".join(lines)
+
+
+def rebuild_error(exit_code: int, cause: str, cure: str | None) -> VedetteError:
+    """An error that a child process reported, in the family that its exit code names."""
+    families: dict[int, type[VedetteError]] = {
+        family.exit_code: family for family in (UsageError, BadInputError, UnavailableError, ConfigError)
+    }
+    return families.get(exit_code, InternalError)(cause, cure=cure)

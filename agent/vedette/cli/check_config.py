@@ -9,9 +9,10 @@ from typing import Any
 import click
 import msgspec
 
-from vedette.config.agent import AgentConfig, CameraConfig, is_path, parse_config, read_config_text
+from vedette.config.agent import AgentConfig, parse_config, read_config_text
+from vedette.config.camera import CameraConfig, is_path
 from vedette.config.document import line_index
-from vedette.config.notation import without_credentials
+from vedette.config.credentials import without_credentials
 from vedette.errors import ConfigError
 from vedette.wire.pixels import PixelFormat, describe
 
@@ -34,7 +35,7 @@ class _Verdict(msgspec.Struct, frozen=True):
 def check_config(context: click.Context, file: Path, *, as_json: bool) -> None:
     """Check a configuration FILE: report every problem at once, or show what would run.
 
-    Nothing is opened or started, neither cameras nor the model. The exit code is 0 when the file is good, else 78.
+    Nothing is opened or started, neither cameras nor the model. The exit code is 0 for a good file, else 78.
     """
     try:
         config = _checked(file)
@@ -102,13 +103,9 @@ def _missing_files(config: AgentConfig) -> list[str]:
     return [f"{key}: {path} is not on this machine" for key, path in paths.items() if not Path(path).exists()]
 
 
-def _plain(value: object) -> object:
-    return int(value) if isinstance(value, int) else str(value)
-
-
 def _as_builtins(config: AgentConfig) -> dict[str, Any]:
     """The configuration with every default filled in, fit for a screen: without credentials."""
-    shown: dict[str, Any] = msgspec.to_builtins(config, enc_hook=_plain)
+    shown: dict[str, Any] = msgspec.to_builtins(config, enc_hook=str)
     for key in ("origin", "notes"):
         del shown[key]
     for camera in shown["cameras"].values():

@@ -9,6 +9,7 @@ class DropCause(str, Enum):
     """The frame was good, or could not be read at all; it was not answered, on purpose."""
 
     SUPERSEDED = "superseded"  # a newer frame of the same camera was there
+    NO_WORKER = "no_worker"  # no engine worker was serving: starting, or being replaced
     STALE = "stale"  # older than the camera's age budget
     RATE = "rate"  # above the camera's configured fps
     DAMAGED = "damaged"  # picture cut, foreign bytes, failed checksum: never inferred

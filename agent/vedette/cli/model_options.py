@@ -1,0 +1,53 @@
+"""Options that all commands which load a model share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from vedette.engine.messages import WorkerSpec
+from vedette.engine.port import OnFallback
+from vedette.engine.threads import read_limits, threads_for, usable_cpus
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def model_options(command: F) -> F:
+    """Add --accelerator, --on-fallback and --threads."""
+    for option in (
+        click.option(
+            "--accelerator",
+            "accelerators",
+            multiple=True,
+            default=("cpu",),
+            show_default=True,
+            help="What to run on, in order of preference; repeat the option.",
+        ),
+        click.option(
+            "--on-fallback",
+            type=click.Choice([choice.value for choice in OnFallback]),
+            default=OnFallback.WARN.value,
+            show_default=True,
+            help="When the first accelerator cannot be had.",
+        ),
+        click.option("--threads", type=click.IntRange(1, 1024), help="Engine threads; default: by the CPUs."),
+    ):
+        command = option(command)
+    return command
+
+
+def worker_spec_from(
+    bundle: Path, accelerators: tuple[str, ...], on_fallback: str, threads: int | None
+) -> WorkerSpec:
+    """The worker spec for these options."""
+    return WorkerSpec(
+        bundle=bundle.absolute(),
+        accelerators=tuple(name.lower() for name in accelerators),
+        on_fallback=OnFallback(on_fallback),
+        threads=threads_for("auto" if threads is None else threads, usable_cpus(read_limits())),
+    )

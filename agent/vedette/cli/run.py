@@ -1,0 +1,34 @@
+"""`vedette-agent run`: the daemon."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from vedette.cli.serving import serve
+from vedette.cli.terminal import Terminal
+from vedette.config.agent import load_config
+from vedette.runtime.compose import plan_from_config
+
+
+@click.command()
+@click.option(
+    "--config", "config_path", required=True, type=click.Path(path_type=Path), help="The YAML configuration."
+)
+@click.option(
+    "--summary-json", type=click.Path(path_type=Path), help="Write the final figures there as JSON."
+)
+@click.option("--quiet", is_flag=True, help="Say nothing but errors on standard error.")
+def run(config_path: Path, summary_json: Path | None, *, quiet: bool) -> None:
+    """Run the daemon that a configuration file describes.
+
+    Results are JSON lines on standard output, or in the file that `results.to` names. It ends by itself when
+    all inputs are files that have ended; SIGTERM and Ctrl-C end it cleanly.
+    """
+    config = load_config(config_path, os.environ)
+    terminal = Terminal(quiet=quiet)
+    for note in config.notes:
+        terminal.say(note)
+    serve(plan_from_config(config), terminal, summary_to=summary_json)

@@ -1,0 +1,74 @@
+"""What `run` and `pipe` share: run a plan in the foreground, show how it goes, sum up at the end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vedette.clock import SystemClock
+from vedette.errors import InternalError
+from vedette.runtime.compose import build_daemon
+from vedette.runtime.daemon import Stopping
+from vedette.telemetry.live import LiveStatus
+from vedette.telemetry.summary import summarise, to_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from vedette.cli.terminal import Terminal
+    from vedette.runtime.daemon import Daemon
+    from vedette.runtime.plan import RunPlan
+    from vedette.telemetry.summary import RunSummary
+
+STATUS_EVERY_S = 0.5
+
+
+def serve(plan: RunPlan, terminal: Terminal, *, summary_to: Path | None = None) -> None:
+    """Run until the inputs end or a signal comes.
+
+    Raises:
+        VedetteError: Why a camera or the model could not be served; the summary is shown before.
+    """
+    clock = SystemClock()
+    stopping = Stopping()
+    stopping.on_signals()
+    live: LiveStatus | None = None
+    shown_ns = 0
+
+    def on_tick(daemon: Daemon) -> None:
+        nonlocal live, shown_ns
+        now_ns = clock.monotonic_ns()
+        if not terminal.interactive or now_ns - shown_ns < STATUS_EVERY_S * 1e9:
+            return
+        shown_ns = now_ns
+        if live is None:
+            live = LiveStatus(daemon.meter, now_ns)
+            return
+        daemon.observe_rings()
+        terminal.status(live.line(now_ns, daemon.ledger.snapshot(), terminal.columns))
+
+    daemon = build_daemon(plan, stopping, say=terminal.say, on_tick=on_tick)
+    error = daemon.run()
+    summary = summary_of(daemon, (clock.monotonic_ns() - daemon.started_ns) / 1e9)
+    if stopping.reason:
+        terminal.say(f"stopped: {stopping.reason}")
+    terminal.summary(summary)
+    if summary_to is not None:
+        summary_to.write_bytes(to_json(summary) + b"\n")
+    if error is not None:
+        raise error
+    if summary.imbalance:
+        raise InternalError(f"frames are not accounted for: {summary.imbalance}")
+
+
+def summary_of(daemon: Daemon, duration_s: float) -> RunSummary:
+    """The figures of a daemon that has ended."""
+    ready = daemon.generation.ready
+    return summarise(
+        daemon.ledger.snapshot(),
+        daemon.meter,
+        duration_s=duration_s,
+        model=None if ready is None else ready.model,
+        engine=None if ready is None else ready.accelerator,
+        worker_restarts=daemon.generation.restarts.total,
+        source_restarts={camera.name: camera.restarts.total for camera in daemon.cameras},
+    )

@@ -1,0 +1,52 @@
+"""One camera as the worker sees it: its ring, its reader, and the frame in hand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vedette.engine.scheduler import Candidate
+from vedette.frame.reader import RingReader
+from vedette.frame.ring import Ring, RingHandles
+from vedette.vision.picture import picture_from_buffer
+
+if TYPE_CHECKING:
+    from vedette.engine.messages import Attach
+    from vedette.frame.reader import Lease
+    from vedette.vision.picture import Picture
+    from vedette.wire.pixels import FrameFormat
+
+
+class Attachment:
+    """A camera's ring at one seat; pictures over its slots are built once, not per frame."""
+
+    def __init__(self, attach: Attach, fds: list[int]) -> None:
+        self.camera = attach.camera
+        self.turn = Candidate(attach.camera, attach.priority, None, attach.max_age_ns)
+        self._handles = RingHandles(fds)
+        try:
+            self.ring = Ring(self._handles)
+        except BaseException:
+            self._handles.close()
+            raise
+        self.reader = RingReader(self.ring, attach.seat)
+        self._pictures: dict[tuple[int, FrameFormat], Picture] = {}
+
+    def picture(self, lease: Lease) -> Picture:
+        """Plane views over the leased slot.
+
+        Raises:
+            FrameError: The format does not fit the slot.
+        """
+        key = (lease.slot, lease.frame_format)
+        picture = self._pictures.get(key)
+        if picture is None:
+            if len(self._pictures) >= 4 * self.ring.geometry.slots:
+                self._pictures.clear()
+            picture = self._pictures[key] = picture_from_buffer(lease.pixels, lease.frame_format)
+        return picture
+
+    def close(self) -> None:
+        """Drop all views, then the mapping and its descriptors."""
+        self._pictures.clear()
+        self.ring.close()
+        self._handles.close()

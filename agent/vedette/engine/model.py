@@ -1,0 +1,105 @@
+"""A model ready to answer: bundle, engine, and the vision steps around it. For worker and `probe`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vedette.bundle.folder import load_bundle
+from vedette.engine.port import EngineRequest
+from vedette.engine.registry import resolve
+from vedette.engine.selftest import self_test
+from vedette.vision.picture import picture_from_buffer
+from vedette.vision.postprocess import build_postprocessor
+from vedette.vision.preprocess import Preprocessor
+from vedette.wire.bundle import TensorLayout
+from vedette.wire.messages import ModelRef
+from vedette.wire.pixels import PixelFormat, describe
+
+if TYPE_CHECKING:
+    from vedette.bundle.folder import Bundle
+    from vedette.engine.messages import WorkerSpec
+    from vedette.engine.port import Engine, Progress
+    from vedette.vision.answers import Answer
+    from vedette.vision.picture import Picture
+    from vedette.wire.bundle import InputSpec
+    from vedette.wire.messages import SelfTest
+
+
+class Model:
+    """One loaded model; one thread owns it."""
+
+    def __init__(self, bundle: Bundle, engine: Engine, test: SelfTest | None) -> None:
+        spec = bundle.spec
+        self.bundle = bundle
+        self.engine = engine
+        self.self_test = test
+        self.ref = ModelRef(spec.name, spec.version, bundle.sha256)
+        self.task = spec.task.value
+        self.preprocessor = Preprocessor(spec.input, engine.inputs[0])
+        self.postprocessor = build_postprocessor(spec, bundle.labels, engine.outputs)
+
+    def answer(self, picture: Picture) -> Answer:
+        """The whole way for one picture; the worker runs the same steps with a stopwatch between them.
+
+        Raises:
+            FrameError: The picture cannot be used, or the output is no answer.
+            UnavailableError: The engine failed.
+        """
+        placement = self.preprocessor.prepare(picture, self.engine.input_array)
+        return self.postprocessor.answer(self.engine.run(), placement)
+
+    def warm_up(self, runs: int) -> None:
+        """Make the first real frame as quick as the next: lazy allocations happen here."""
+        width, height = self.bundle.spec.input.size
+        frame_format = describe(width, height, PixelFormat.BGR24)
+        picture = picture_from_buffer(memoryview(bytes(frame_format.frame_bytes)), frame_format)
+        for _ in range(runs):
+            self.preprocessor.prepare(picture, self.engine.input_array)
+            self.engine.run()
+
+    def close(self) -> None:
+        """Give the engine's memory back."""
+        self.engine.close()
+
+
+def input_shape(spec: InputSpec, *, channels: int) -> tuple[int, ...]:
+    """The tensor shape that a bundle's input declares, batch 1."""
+    width, height = spec.size
+    if spec.layout is TensorLayout.NHWC:
+        return (1, height, width, channels)
+    return (1, channels, height, width)
+
+
+def load_model(spec: WorkerSpec, progress: Progress) -> Model:
+    """Check a bundle, load it on the best accelerator it really has, and prove it on its golden inputs.
+
+    Raises:
+        BundleError: The bundle is damaged, does not fit, or fails its golden inputs.
+        EngineUnavailableError: The runtime or a required accelerator is not to be had.
+    """
+    progress(f"checking bundle {spec.bundle.name}")
+    bundle = load_bundle(spec.bundle)
+    channels = 1 if bundle.spec.input.colour.value == "gray" else 3
+    request = EngineRequest(
+        model_path=bundle.model_path,
+        model_sha256=bundle.model_sha256,
+        accelerators=spec.accelerators,
+        on_fallback=spec.on_fallback,
+        threads=spec.threads,
+        cache_dir=spec.cache_dir,
+        input_shape=input_shape(bundle.spec.input, channels=channels),
+        options=spec.options,
+    )
+    open_engine = resolve(bundle.spec.engine.value, spec.plugins)
+    progress(f"loading {bundle.spec.name} {bundle.spec.version} with {bundle.spec.engine.value}")
+    engine = open_engine(request, progress)
+    try:
+        progress("running golden inputs")
+        test = self_test(bundle, engine)
+        model = Model(bundle, engine, test)
+        progress("warming up")
+        model.warm_up(spec.warmup_runs)
+    except BaseException:
+        engine.close()
+        raise
+    return model

@@ -1,0 +1,263 @@
+"""The engine worker process: one model generation, serving frames from shared memory.
+
+Started as `python -m vedette.engine.worker CONTROL_FD RESULTS_FD PULSE_FD PARENT_PID SPEC`. It never touches
+the network, and never holds a frame that it cannot account for: what it takes ends in exactly one message.
+"""
+
+from __future__ import annotations
+
+import gc
+import select
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from vedette.engine.attachment import Attachment
+from vedette.engine.messages import (
+    Answered,
+    Attach,
+    Detach,
+    Detached,
+    Dropped,
+    Fatal,
+    FromWorkerResults,
+    Progress,
+    Ready,
+    ToWorker,
+    WorkerSpec,
+)
+from vedette.engine.model import load_model
+from vedette.engine.scheduler import Candidate, Scheduler
+from vedette.errors import FrameError, OutOfMemoryError, VedetteError
+from vedette.frame.channel import Channel, PeerGoneError
+from vedette.frame.lifeline import Pulse, tie_to_parent
+from vedette.wire.causes import DropCause, FailCause
+from vedette.wire.messages import Failure, LatencyMs, Result
+
+if TYPE_CHECKING:
+    from vedette.engine.model import Model
+    from vedette.frame.reader import Lease
+
+IDLE_BEAT_S = 0.5
+SEND_WAIT_S = 0.2
+# A run that fails this often in a row is a sick context: a fresh process is the cure.
+FAILURES_BEFORE_EXIT = 10
+EXIT_SICK = 75
+_MS = 1e-6
+
+
+class Worker:
+    """The serving loop around one model."""
+
+    def __init__(
+        self, model: Model, control: Channel[ToWorker], results: Channel[None], pulse: Pulse
+    ) -> None:
+        self._model = model
+        self._control = control
+        self._results = results
+        self._pulse = pulse
+        self._cameras: dict[str, Attachment] = {}
+        self._turns: list[Candidate] = []
+        self._scheduler = Scheduler()
+        self._encoder = msgspec.msgpack.Encoder()
+        self._poll = select.poll()
+        self._poll.register(control.fileno(), select.POLLIN)
+        self._control_poll = select.poll()
+        self._control_poll.register(control.fileno(), select.POLLIN)
+        self._stopping = False
+        self._failures_in_a_row = 0
+
+    def serve(self) -> int:
+        """Serve until told to stop or the daemon is gone.
+
+        Returns:
+            The exit status: 0, or EXIT_SICK when only a new process can help.
+        """
+        while not self._stopping:
+            served = self._serve_one()
+            if self._failures_in_a_row >= FAILURES_BEFORE_EXIT:
+                return EXIT_SICK
+            if not served:
+                self._sleep()
+            elif self._control_poll.poll(0):
+                self._obey()
+        return 0
+
+    def _serve_one(self) -> bool:
+        """Serve the camera whose turn it is; False when nobody has a frame."""
+        now_ns = time.monotonic_ns()
+        for camera in self._cameras.values():
+            captured_ns = camera.reader.peek_captured_ns()
+            camera.turn.pending_age_ns = None if captured_ns is None else max(0, now_ns - captured_ns)
+        choice = self._scheduler.choose(now_ns, self._turns)
+        for key in choice.stale:
+            self._drop_stale(self._cameras[key])
+        if choice.key is not None:
+            camera = self._cameras[choice.key]
+            camera.turn.last_served_ns = now_ns
+            self._frame(camera)
+        return choice.key is not None or bool(choice.stale)
+
+    def _sleep(self) -> None:
+        """Wait for a doorbell or a message, at most until the next sign of life is due."""
+        self._pulse.beat(time.monotonic_ns())
+        idle = all(camera.reader.about_to_sleep() for camera in self._cameras.values())
+        events = self._poll.poll(IDLE_BEAT_S * 1000 if idle else 0)
+        for camera in self._cameras.values():
+            camera.reader.woke()
+        if any(fd == self._control.fileno() for fd, _ in events):
+            self._obey()
+
+    def _obey(self) -> None:
+        try:
+            received = self._control.receive()
+        except PeerGoneError:
+            self._stopping = True
+            return
+        if received is None:
+            return
+        message, fds = received
+        if isinstance(message, Attach):
+            self._detach(message.camera)
+            camera = self._cameras[message.camera] = Attachment(message, fds)
+            self._turns = [camera.turn for camera in self._cameras.values()]
+            self._poll.register(camera.reader.doorbell, select.POLLIN)
+        elif isinstance(message, Detach):
+            self._detach(message.camera)
+            self._control.send(Detached(message.camera))
+        else:
+            self._stopping = True
+
+    def _detach(self, name: str) -> None:
+        camera = self._cameras.pop(name, None)
+        if camera is not None:
+            self._turns = [camera.turn for camera in self._cameras.values()]
+            self._poll.unregister(camera.reader.doorbell)
+            camera.close()
+
+    def _drop_stale(self, camera: Attachment) -> None:
+        lease = self._take(camera)
+        if lease is not None:
+            camera.reader.release()
+            self._send(Dropped(camera.camera, lease.seq, DropCause.STALE))
+
+    def _take(self, camera: Attachment) -> Lease | None:
+        try:
+            return camera.reader.take()
+        except FrameError as error:
+            taken_ns = time.monotonic_ns()
+            seq = camera.ring.taken
+            self._fail(camera, seq, taken_ns, FailCause.DECODE, str(error))
+            return None
+
+    def _frame(self, camera: Attachment) -> None:
+        """Take, infer, answer: the hot path."""
+        taken_ns = time.monotonic_ns()
+        self._pulse.busy(taken_ns)
+        lease = self._take(camera)
+        if lease is None:
+            return
+        model = self._model
+        try:
+            picture = camera.picture(lease)
+            placement = model.preprocessor.prepare(picture, model.engine.input_array)
+            camera.reader.release()
+            prepared_ns = time.monotonic_ns()
+            outputs = model.engine.run()
+            inferred_ns = time.monotonic_ns()
+            answer = model.postprocessor.answer(outputs, placement)
+        except VedetteError as error:
+            camera.reader.release()
+            self._fail(camera, lease.seq, lease.captured_ns, _fail_cause(error), str(error))
+            return
+        except MemoryError as error:
+            camera.reader.release()
+            self._fail(camera, lease.seq, lease.captured_ns, FailCause.OUT_OF_MEMORY, str(error))
+            return
+        self._failures_in_a_row = 0
+        answered_ns = time.monotonic_ns()
+        self._send(
+            Answered(
+                Result(
+                    1,
+                    camera.camera,
+                    lease.seq,
+                    lease.captured_ns,
+                    model.ref,
+                    model.task,
+                    answer.top,
+                    answer.detections,
+                    answer.tensors,
+                    answer.confidence,
+                    latency_ms=LatencyMs(
+                        (lease.published_ns - lease.captured_ns) * _MS,
+                        (taken_ns - lease.published_ns) * _MS,
+                        (prepared_ns - taken_ns) * _MS,
+                        (inferred_ns - prepared_ns) * _MS,
+                        (answered_ns - inferred_ns) * _MS,
+                        (answered_ns - lease.captured_ns) * _MS,
+                    ),
+                ),
+                answered_ns,
+            )
+        )
+
+    def _fail(self, camera: Attachment, seq: int, captured_ns: int, cause: FailCause, detail: str) -> None:
+        self._failures_in_a_row += cause in {FailCause.INFER, FailCause.OUT_OF_MEMORY}
+        failure = Failure(cause.value, detail[:500])
+        result = Result(1, camera.camera, seq, captured_ns, self._model.ref, self._model.task, failed=failure)
+        self._send(Answered(result, time.monotonic_ns()))
+
+    def _send(self, message: Answered | Dropped) -> None:
+        """Hand a message to the daemon; while its buffer is full no further frame is taken."""
+        payload = self._encoder.encode(message)
+        while not self._results.send_bytes(payload):
+            self._pulse.beat(time.monotonic_ns())
+            wait = select.poll()
+            wait.register(self._results.fileno(), select.POLLOUT)
+            wait.poll(SEND_WAIT_S * 1000)
+
+
+def _fail_cause(error: VedetteError) -> FailCause:
+    if isinstance(error, OutOfMemoryError):
+        return FailCause.OUT_OF_MEMORY
+    if isinstance(error, FrameError):
+        return FailCause.BAD_OUTPUT if error.kind == "bad_output" else FailCause.DECODE
+    return FailCause.INFER
+
+
+def main(arguments: list[str]) -> int:
+    """Load, say READY, serve."""
+    control_fd, results_fd, pulse_fd, parent_pid = (int(a) for a in arguments[:4])
+    tie_to_parent(parent_pid)
+    spec = msgspec.json.decode(arguments[4], type=WorkerSpec)
+    control: Channel[ToWorker] = Channel.from_fd(control_fd, ToWorker)
+    results: Channel[None] = Channel.from_fd(results_fd, FromWorkerResults)
+    pulse = Pulse(pulse_fd)
+    pulse.beat(time.monotonic_ns())
+
+    def progress(line: str) -> None:
+        pulse.beat(time.monotonic_ns())
+        control.send(Progress(line))
+
+    try:
+        model = load_model(spec, progress)
+    except VedetteError as error:
+        control.send(Fatal(error.exit_code, error.cause, error.cure))
+        return error.exit_code
+    gc.collect()
+    gc.freeze()
+    pulse.beat(time.monotonic_ns())
+    control.send(Ready(model.ref, model.task, model.engine.report, model.self_test))
+    try:
+        return Worker(model, control, results, pulse).serve()
+    except PeerGoneError:
+        return 0
+    finally:
+        model.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

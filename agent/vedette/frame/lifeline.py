@@ -1,0 +1,68 @@
+"""What every child process of the daemon does first: die with it, leave Ctrl-C to it, keep a pulse."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1
+PULSE_BYTES = 4096
+W_ALIVE_NS, W_BUSY_SINCE_NS = 0, 1
+
+
+def tie_to_parent(parent_pid: int) -> None:
+    """Let the kernel kill this process when the daemon's thread that started it ends.
+
+    Exits at once when the parent is already gone.
+    """
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if os.getppid() != parent_pid:
+        sys.exit(0)
+
+
+class Pulse:
+    """One page shared by a child and the daemon: when it was last alive, since when it is busy.
+
+    Times are CLOCK_MONOTONIC nanoseconds; 0 in the second word means "not busy".
+    """
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._map = mmap.mmap(fd, PULSE_BYTES)
+        self._words = memoryview(self._map).cast("Q")
+
+    @classmethod
+    def create(cls) -> Pulse:
+        """A new page; the descriptor is inherited by the child."""
+        fd = os.memfd_create("vedette-pulse", os.MFD_CLOEXEC)
+        os.ftruncate(fd, PULSE_BYTES)
+        return cls(fd)
+
+    @property
+    def alive_ns(self) -> int:
+        """When the child last said that it lives."""
+        return self._words[W_ALIVE_NS]
+
+    @property
+    def busy_since_ns(self) -> int:
+        """When the child began the frame in its hand, or 0."""
+        return self._words[W_BUSY_SINCE_NS]
+
+    def beat(self, now_ns: int) -> None:
+        """Child side: alive and idle."""
+        self._words[W_ALIVE_NS] = now_ns
+        self._words[W_BUSY_SINCE_NS] = 0
+
+    def busy(self, now_ns: int) -> None:
+        """Child side: a frame is begun."""
+        self._words[W_BUSY_SINCE_NS] = now_ns
+
+    def close(self) -> None:
+        """Unmap and close."""
+        self._words.release()
+        self._map.close()
+        os.close(self.fd)

@@ -1,0 +1,220 @@
+"""The supervisor: one loop over children, signals and time. It never touches a pixel and never waits for one.
+
+Threads: this one (the process's main thread) and the results thread. Every descriptor it sleeps on stands in
+one place, `_watched`; everything that depends on time happens in `_tick`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+from vedette.errors import InternalError
+from vedette.runtime.camera import Camera, CameraState, RingBudget
+from vedette.runtime.generation import Generation, Phase
+from vedette.runtime.restart import Restarts
+from vedette.runtime.results import ResultsThread
+from vedette.telemetry.ledger import Ledger
+from vedette.telemetry.meter import Meter
+from vedette.wire.causes import DropCause
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from vedette.clock import Clock
+    from vedette.errors import VedetteError
+    from vedette.runtime.plan import RunPlan
+    from vedette.runtime.sinks import Sink
+
+TICK_S = 0.05
+ENDING_TICK_S = 0.003
+STOP_WAIT_S = 3.0
+FINISH_WAIT_S = 10.0
+
+
+class Stopping:
+    """The reason to end, set from a signal handler or a lost consumer; waking the loop is part of it."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self.reason = ""
+        self.wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def ask(self, reason: str) -> None:
+        """Ask for the end; the first reason stays."""
+        if not self.event.is_set():
+            self.reason = reason
+            self.event.set()
+        self.poke()
+
+    def poke(self) -> None:
+        """Wake the loop."""
+        os.eventfd_write(self.wake, 1)
+
+    def on_signals(self) -> None:
+        """End on SIGINT and SIGTERM; a second one gives up waiting."""
+
+        def handle(number: int, _frame: object) -> None:
+            if self.event.is_set():
+                raise KeyboardInterrupt
+            self.ask(signal.Signals(number).name)
+
+        signal.signal(signal.SIGINT, handle)
+        signal.signal(signal.SIGTERM, handle)
+
+
+class Daemon:
+    """Runs a plan until its inputs end or it is told to stop."""
+
+    def __init__(
+        self,
+        plan: RunPlan,
+        *,
+        sink: Sink,
+        clock: Clock,
+        stopping: Stopping,
+        say: Callable[[str], None],
+        on_tick: Callable[[Daemon], None] | None = None,
+    ) -> None:
+        names = [camera.name for camera in plan.cameras]
+        rng = random.Random()  # noqa: S311 - jitter, not secrets
+        self._clock = clock
+        self._stopping = stopping
+        self._on_tick = on_tick
+        self._say = say
+        self.ledger = Ledger(names)
+        self.meter = Meter(names)
+        self.started_ns = clock.monotonic_ns()
+        self.results = ResultsThread(
+            sink=sink, ledger=self.ledger, meter=self.meter, clock=clock, notify=stopping.poke
+        )
+        budget = RingBudget(plan.ring_memory_bytes)
+        self.cameras = [
+            Camera(camera, clock=clock, restarts=Restarts(plan.restart, clock, rng), budget=budget, say=say)
+            for camera in plan.cameras
+        ]
+        self.generation = Generation(
+            plan, clock=clock, restarts=Restarts(plan.restart, clock, rng), results=self.results, say=say
+        )
+
+    def run(self) -> VedetteError | None:
+        """Serve until the end.
+
+        Returns:
+            Why a camera or the model could not be served, or None when all went well.
+
+        Raises:
+            InternalError: The results thread died.
+        """
+        self.results.start()
+        try:
+            while not self._done():
+                self._tick()
+                self._sleep()
+        finally:
+            self._shut_down()
+        return self.generation.error or next((c.error for c in self.cameras if c.error is not None), None)
+
+    def _done(self) -> bool:
+        if self.results.crash is not None:
+            raise InternalError(f"the results thread died: {self.results.crash!r}") from self.results.crash
+        if self.results.sink_lost is not None:
+            self._stopping.ask(self.results.sink_lost)
+        if self._stopping.event.is_set() or self.generation.phase is Phase.FAILED:
+            return True
+        return all(camera.over and self._answered(camera) for camera in self.cameras)
+
+    def _answered(self, camera: Camera) -> bool:
+        return camera.ring is None or self.results.accounted(camera.name) >= camera.ring.head
+
+    def _tick(self) -> None:
+        for camera in self.cameras:
+            camera.tick(worker_ready=self.generation.serving)
+            if camera.state is CameraState.RUNNING and self.results.accounted(camera.name) > 0:
+                camera.frame_seen()
+        self.generation.tick(self.cameras)
+        if self._on_tick is not None:
+            self._on_tick(self)
+
+    def _watched(self) -> dict[int, Callable[[], None]]:
+        """Every descriptor that can wake the loop, and what to do then."""
+        watched: dict[int, Callable[[], None]] = {self._stopping.wake: self._woken}
+        worker = self.generation.worker
+        if worker is not None:
+            watched[worker.control.fileno()] = self.generation.listen
+            watched[worker.child.stderr_fd] = worker.child.read_stderr
+            watched[worker.child.pidfd] = self._bury_worker
+        for camera in self.cameras:
+            if camera.child is not None and camera.control is not None:
+                watched[camera.control.fileno()] = camera.listen
+                watched[camera.child.stderr_fd] = camera.child.read_stderr
+                watched[camera.child.pidfd] = lambda camera=camera: _bury_source(camera)  # type: ignore[misc]
+        return watched
+
+    def _sleep(self) -> None:
+        watched = self._watched()
+        poll = select.poll()
+        for fd in watched:
+            poll.register(fd, select.POLLIN)
+        ending = all(camera.over for camera in self.cameras)
+        for fd, _ in poll.poll((ENDING_TICK_S if ending else TICK_S) * 1000):
+            watched[fd]()
+
+    def _woken(self) -> None:
+        os.eventfd_read(self._stopping.wake)
+
+    def _bury_worker(self) -> None:
+        worker = self.generation.worker
+        status = worker.child.exited() if worker is not None else None
+        if status is not None:
+            self.generation.buried(status)
+
+    def observe_rings(self) -> dict[str, int]:
+        """Bring the rings' counters into the ledger.
+
+        Returns:
+            Frames that are published and have no outcome yet, for each camera.
+        """
+        in_flight: dict[str, int] = {}
+        for camera in self.cameras:
+            if camera.ring is not None:
+                accounted = self.results.accounted(camera.name)
+                head = camera.ring.head
+                self.ledger.observe_ring(camera.name, head, camera.ring.source_drops())
+                in_flight[camera.name] = head - accounted
+        return in_flight
+
+    def _shut_down(self) -> None:
+        """Sources first, then the worker, then the results: nothing that was answered is lost."""
+        deadline_ns = self._clock.monotonic_ns() + round(STOP_WAIT_S * 1e9)
+        for camera in self.cameras:
+            camera.stop()
+        self.generation.stop()
+        for child in [c.child for c in self.cameras] + [
+            self.generation.worker.child if self.generation.worker is not None else None
+        ]:
+            if child is not None:
+                child.wait(max(0.0, (deadline_ns - self._clock.monotonic_ns()) / 1e9))
+        worker = self.generation.worker
+        if worker is not None:
+            worker.child.kill()
+            worker.child.wait(STOP_WAIT_S)
+            self.generation.buried(worker.child.exited() or 0)
+        for camera in self.cameras:
+            if camera.ring is not None:
+                self.results.skip_to(camera.name, camera.ring.head, DropCause.SHUTDOWN)
+        if not self.results.finish(FINISH_WAIT_S):
+            self._say("results could not be written in time")
+        self.observe_rings()
+        for camera in self.cameras:
+            camera.close()
+
+
+def _bury_source(camera: Camera) -> None:
+    status = camera.child.exited() if camera.child is not None else None
+    if status is not None:
+        camera.buried(status)

@@ -1,0 +1,176 @@
+"""The serving model generation: one worker process after another, under a restart budget."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from vedette.errors import UnavailableError, rebuild_error
+from vedette.runtime.results import Retired, Seat
+from vedette.runtime.worker_process import WorkerProcess, WorkerState
+from vedette.wire.causes import DropCause
+from vedette.wire.messages import ModelRef
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from vedette.clock import Clock
+    from vedette.engine.messages import Ready
+    from vedette.errors import VedetteError
+    from vedette.runtime.camera import Camera
+    from vedette.runtime.plan import RunPlan
+    from vedette.runtime.restart import Restarts
+    from vedette.runtime.results import ResultsThread
+
+LIVE_SEAT = 0
+# A worker that served this long without dying has proved that the last death was no habit.
+PROVED_GOOD_S = 30.0
+
+
+class Phase(str, Enum):
+    """What the generation is doing."""
+
+    RUNNING = "running"  # a process exists: loading or ready
+    ACCOUNTING = "accounting"  # it died; its last results are being read
+    RESTING = "resting"  # waiting for the next start
+    FAILED = "failed"  # the model cannot be served
+
+
+class Generation:
+    """Keeps one model served. All calls come from the supervisor's thread, but `_accounted_for`."""
+
+    def __init__(
+        self,
+        plan: RunPlan,
+        *,
+        clock: Clock,
+        restarts: Restarts,
+        results: ResultsThread,
+        say: Callable[[str], None],
+    ) -> None:
+        self._plan = plan
+        self._clock = clock
+        self._results = results
+        self._say = say
+        self.restarts = restarts
+        self.phase = Phase.RESTING
+        self.worker: WorkerProcess | None = None
+        self.ready: Ready | None = None
+        self.error: VedetteError | None = None
+        self._start_at_ns = clock.monotonic_ns()
+        self._ready_since_ns = 0
+        self._accounted = False
+        self._detail = ""
+
+    @property
+    def serving(self) -> bool:
+        """A worker is ready for frames."""
+        return self.worker is not None and self.worker.state is WorkerState.READY
+
+    def tick(self, cameras: Iterable[Camera]) -> None:
+        """Start, watch, or account, as the phase says; attach cameras that the worker does not serve yet."""
+        now_ns = self._clock.monotonic_ns()
+        if self.phase is Phase.RESTING and now_ns >= self._start_at_ns:
+            self._start()
+        elif self.phase is Phase.RUNNING and self.worker is not None:
+            self.worker.check()
+            if self.serving:
+                self._attach(cameras)
+                if now_ns - self._ready_since_ns > PROVED_GOOD_S * 1e9:
+                    self.restarts.proved_good()
+        elif self.phase is Phase.ACCOUNTING and self._accounted:
+            self._after_accounting(cameras)
+
+    def _start(self) -> None:
+        self.worker = WorkerProcess(
+            self._plan.worker,
+            self._clock,
+            load_timeout_s=self._plan.load_timeout_s,
+            hang_timeout_s=self._plan.hang_timeout_s,
+            say=self._say,
+        )
+        self._results.add_worker(self.worker.results)
+        self.phase = Phase.RUNNING
+
+    def listen(self) -> None:
+        """Read what the worker says."""
+        worker = self.worker
+        if worker is None:
+            return
+        was_ready = worker.state is WorkerState.READY
+        worker.listen()
+        if worker.state is WorkerState.READY and not was_ready:
+            self._ready_since_ns = self._clock.monotonic_ns()
+            self.ready = worker.ready
+
+    def _attach(self, cameras: Iterable[Camera]) -> None:
+        worker = self.worker
+        if worker is None:
+            return
+        for camera in cameras:
+            ring = camera.ring
+            if ring is None or worker.seats.get(camera.name) is ring:
+                continue
+            first = camera.name not in worker.seats
+            if first and camera.live and ring.head > 0:
+                # What came while nobody served is lost to the newest frame; say so under its own name.
+                self._results.skip_to(camera.name, ring.head - 1, DropCause.NO_WORKER)
+            worker.attach(
+                camera.name,
+                ring,
+                seat=LIVE_SEAT,
+                priority=camera.plan.priority,
+                max_age_ns=camera.plan.max_age_ns(live=camera.live),
+            )
+            camera.drop_retired_rings()
+
+    def buried(self, status: int) -> None:
+        """The worker process has ended: read it out, account for the frames it had, then decide."""
+        worker = self.worker
+        if worker is None:
+            return
+        self.listen()
+        cause, detail = worker.obituary(status)
+        fatal = worker.fatal
+        if fatal is not None and self.ready is None:
+            self.error = rebuild_error(fatal.exit_code, fatal.cause, fatal.cure)
+        elif fatal is not None:
+            detail = fatal.cause
+        self._accounted = False
+        model, task = (self.ready.model, self.ready.task) if self.ready else (ModelRef("", "", ""), "")
+        seats = [Seat(name, ring.taken) for name, ring in worker.seats.items()]
+        self._results.retire_worker(
+            Retired(worker.results, seats, cause, detail, model, task, self._accounted_for)
+        )
+        self._detail = detail
+        worker.close()
+        self.worker = None
+        self.phase = Phase.ACCOUNTING
+
+    def _accounted_for(self) -> None:
+        """Called by the results thread."""
+        self._accounted = True
+
+    def _after_accounting(self, cameras: Iterable[Camera]) -> None:
+        for camera in cameras:
+            if camera.ring is not None:
+                camera.ring.revoke(LIVE_SEAT)
+        if self.error is not None:
+            self.phase = Phase.FAILED
+            return
+        delay_s = self.restarts.died()
+        if self.ready is None and self.restarts.over_budget:
+            self.error = UnavailableError(
+                f"the engine worker ended {self.restarts.total} times before it was ready: {self._detail}",
+                cure="run `vedette-agent probe` on the bundle to see where it fails",
+            )
+            self.phase = Phase.FAILED
+            return
+        self._say(f"engine worker ended ({self._detail}); next start in {delay_s:.1f} s")
+        self._start_at_ns = self._clock.monotonic_ns() + round(delay_s * 1e9)
+        self.phase = Phase.RESTING
+
+    def stop(self) -> None:
+        """Ask the worker to finish."""
+        if self.worker is not None:
+            self.worker.stop()

@@ -1,0 +1,53 @@
+"""What the daemon is to run, whatever front door it came through. Pure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from vedette.engine.messages import WorkerSpec
+from vedette.source.port import SourceSpec
+
+LIVE_AGE_MS = 500.0
+
+
+class RestartPolicy(msgspec.Struct, frozen=True):
+    """How a dead child is started again; beyond `budget` deaths in `window_s` the slowest pace is left."""
+
+    window_s: float = 60.0
+    budget: int = 5
+    backoff_min_s: float = 0.2
+    backoff_max_s: float = 30.0
+
+
+class CameraPlan(msgspec.Struct, frozen=True):
+    """One camera; `max_age_ms` None means no age budget, "auto" means LIVE_AGE_MS for live sources only."""
+
+    source: SourceSpec
+    priority: int = 1
+    max_age_ms: float | Literal["auto"] | None = "auto"
+    slots: int = 4
+
+    @property
+    def name(self) -> str:
+        """The camera's name in results and counts."""
+        return self.source.camera
+
+    def max_age_ns(self, *, live: bool) -> int | None:
+        """The age budget once the source is open and known to be live or not; None is no limit."""
+        limit_ms = (LIVE_AGE_MS if live else None) if self.max_age_ms == "auto" else self.max_age_ms
+        return None if limit_ms is None else round(limit_ms * 1e6)
+
+
+class RunPlan(msgspec.Struct, frozen=True):
+    """Everything the daemon needs to know."""
+
+    worker: WorkerSpec
+    cameras: tuple[CameraPlan, ...]
+    restart: RestartPolicy = RestartPolicy()
+    ring_memory_bytes: int = 256 << 20
+    load_timeout_s: float = 600.0
+    hang_timeout_s: float = 10.0
+    results_to: Path | None = None

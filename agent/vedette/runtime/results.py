@@ -1,0 +1,229 @@
+"""The results thread: takes answers from the workers, accounts for every frame, writes the sink.
+
+It alone decides what became of a frame, from the sequence numbers it sees: a gap is frames that a newer one
+superseded. When a worker dies, what it had sent is still in the socket and is read first; only then is the
+frame that it had in hand declared lost.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import select
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from vedette.engine.messages import Answered, FromWorkerResults
+from vedette.errors import BadInputError
+from vedette.frame.channel import Channel, PeerGoneError
+from vedette.runtime.sinks import SinkClosedError
+from vedette.wire.causes import DropCause, FailCause
+from vedette.wire.messages import Failure, ModelRef, Result
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from vedette.clock import Clock
+    from vedette.runtime.sinks import Sink
+    from vedette.telemetry.ledger import Ledger
+    from vedette.telemetry.meter import Meter
+
+POLL_S = 0.25
+BATCH = 64
+MAX_COMMANDS = 1024
+
+
+@dataclass
+class Seat:
+    """What a dead worker had taken of one camera's ring."""
+
+    camera: str
+    taken: int
+
+
+@dataclass
+class Retired:
+    """A worker that is gone: which frames it may have held, and why it went."""
+
+    channel: Channel[FromWorkerResults]
+    seats: list[Seat]
+    cause: FailCause
+    detail: str
+    model: ModelRef
+    task: str
+    accounted: Callable[[], None] = field(default=lambda: None)
+
+
+class ResultsThread(threading.Thread):
+    """Owns the ledger, the meter and the sink while it runs."""
+
+    def __init__(
+        self,
+        *,
+        sink: Sink,
+        ledger: Ledger,
+        meter: Meter,
+        clock: Clock,
+        notify: Callable[[], None],
+    ) -> None:
+        super().__init__(name="results", daemon=True)
+        self.sink_lost: str | None = None
+        self.crash: BaseException | None = None
+        self._sink = sink
+        self._ledger = ledger
+        self._meter = meter
+        self._clock = clock
+        self._notify = notify
+        self._accounted: dict[str, int] = {}
+        self._channels: dict[int, Channel[FromWorkerResults]] = {}
+        self._poll = select.poll()
+        self._commands: queue.Queue[Callable[[], None]] = queue.Queue(MAX_COMMANDS)
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._poll.register(self._wake, select.POLLIN)
+        self._finished = False
+
+    # Called from the supervisor ---------------------------------------------------------------------------
+
+    def add_worker(self, channel: Channel[FromWorkerResults]) -> None:
+        """Begin to read a worker's results."""
+        self._command(lambda: self._add(channel))
+
+    def retire_worker(self, retired: Retired) -> None:
+        """Read what a dead worker left, then account for what it held; `accounted` is called afterwards."""
+        self._command(lambda: self._retire(retired))
+
+    def skip_to(self, camera: str, seq: int, cause: DropCause) -> None:
+        """Account for all frames up to `seq` that had no outcome as dropped for `cause`."""
+        self._command(lambda: self._skip(camera, seq, cause))
+
+    def accounted(self, camera: str) -> int:
+        """Highest sequence number of the camera that has an outcome."""
+        return self._accounted.get(camera, 0)
+
+    def finish(self, timeout_s: float) -> bool:
+        """Carry out what was asked so far, then end; False when the thread did not end in time."""
+        self._command(self._end)
+        self.join(timeout_s)
+        return not self.is_alive()
+
+    def _command(self, command: Callable[[], None]) -> None:
+        self._commands.put(command, timeout=5.0)
+        os.eventfd_write(self._wake, 1)
+
+    # The thread -------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Read and account until told to finish; an error here is our bug and ends the daemon."""
+        try:
+            while not self._finished:
+                for fd, _ in self._poll.poll(POLL_S * 1000):
+                    if fd == self._wake:
+                        self._obey()
+                    elif fd in self._channels:
+                        self._drain(self._channels[fd], BATCH)
+        except BaseException as error:  # noqa: BLE001 - reported by the supervisor, which ends the process
+            self.crash = error
+        finally:
+            self._notify()
+
+    def _obey(self) -> None:
+        os.eventfd_read(self._wake)
+        while True:
+            try:
+                command = self._commands.get_nowait()
+            except queue.Empty:
+                return
+            command()
+
+    def _add(self, channel: Channel[FromWorkerResults]) -> None:
+        self._channels[channel.fileno()] = channel
+        self._poll.register(channel.fileno(), select.POLLIN)
+
+    def _end(self) -> None:
+        for channel in list(self._channels.values()):
+            self._drain(channel, None)
+        self._finished = True
+
+    def _retire(self, retired: Retired) -> None:
+        self._drain(retired.channel, None)
+        self._forget(retired.channel)
+        now_ns = self._clock.monotonic_ns()
+        for seat in retired.seats:
+            if seat.taken > self.accounted(seat.camera):
+                failure = Failure(retired.cause.value, retired.detail)
+                result = Result(
+                    1, seat.camera, seat.taken, now_ns, retired.model, retired.task, failed=failure
+                )
+                self._account([Answered(result, now_ns)])
+        retired.channel.close()
+        retired.accounted()
+        self._notify()
+
+    def _forget(self, channel: Channel[FromWorkerResults]) -> None:
+        fd = channel.fileno()
+        if self._channels.pop(fd, None) is not None:
+            self._poll.unregister(fd)
+
+    def _drain(self, channel: Channel[FromWorkerResults], most: int | None) -> None:
+        """Read up to `most` messages (None: all there are) and account for them in one go."""
+        batch: list[FromWorkerResults] = []
+        gone = False
+        while most is None or len(batch) < most:
+            try:
+                received = channel.receive()
+            except PeerGoneError:
+                gone = True
+                break
+            except BadInputError:
+                continue
+            if received is None:
+                break
+            batch.append(received[0])
+            if most is None and len(batch) >= BATCH:
+                self._account(batch)
+                batch = []
+        self._account(batch)
+        if gone:
+            self._forget(channel)
+
+    def _account(self, batch: list[FromWorkerResults]) -> None:
+        if not batch:
+            return
+        results = [message.result for message in batch if isinstance(message, Answered)]
+        if self.sink_lost is None and results:
+            try:
+                self._sink.write(results)
+            except SinkClosedError as error:
+                self.sink_lost = str(error)
+            if self.sink_lost is not None:
+                self._notify()
+        delivered_ns = self._clock.monotonic_ns()
+        for message in batch:
+            if isinstance(message, Answered):
+                self._account_result(message.result, delivered_ns - message.answered_ns)
+            else:
+                self._close_gap(message.camera, message.seq)
+                self._ledger.dropped(message.camera, message.cause)
+                self._accounted[message.camera] = message.seq
+
+    def _account_result(self, result: Result, deliver_ns: int) -> None:
+        self._close_gap(result.camera, result.seq)
+        self._accounted[result.camera] = result.seq
+        if isinstance(result.failed, Failure):
+            self._ledger.failed(result.camera, FailCause(result.failed.cause))
+            return
+        self._ledger.ok(result.camera)
+        if result.latency_ms:
+            self._meter.record(result.camera, result.latency_ms, deliver_ns / 1e6)
+
+    def _close_gap(self, camera: str, seq: int) -> None:
+        gap = seq - self.accounted(camera) - 1
+        if gap > 0:
+            self._ledger.dropped(camera, DropCause.SUPERSEDED, gap)
+
+    def _skip(self, camera: str, seq: int, cause: DropCause) -> None:
+        missing = seq - self.accounted(camera)
+        if missing > 0:
+            self._ledger.dropped(camera, cause, missing)
+            self._accounted[camera] = seq

@@ -1,0 +1,166 @@
+"""One engine worker process as the supervisor sees it: loading, ready, or gone."""
+
+from __future__ import annotations
+
+import os
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from vedette.engine.messages import (
+    Attach,
+    Detach,
+    Fatal,
+    FromWorker,
+    FromWorkerResults,
+    Progress,
+    Ready,
+    Stop,
+)
+from vedette.frame.channel import Channel, PeerGoneError, channel_pair
+from vedette.frame.lifeline import Pulse
+from vedette.runtime.child import Child, describe_exit
+from vedette.wire.causes import FailCause
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from vedette.clock import Clock
+    from vedette.engine.messages import WorkerSpec
+    from vedette.frame.ring import Ring
+
+WORKER_MODULE = "vedette.engine.worker"
+# A worker says that it lives every half second while idle; this much silence beyond the limit is a hang.
+IDLE_GRACE_S = 2.0
+
+
+class WorkerState(str, Enum):
+    """Where a worker process is in its life."""
+
+    LOADING = "loading"
+    READY = "ready"
+    GONE = "gone"
+
+
+class WorkerProcess:
+    """A worker process of one model generation."""
+
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        clock: Clock,
+        *,
+        load_timeout_s: float,
+        hang_timeout_s: float,
+        say: Callable[[str], None],
+    ) -> None:
+        self._clock = clock
+        self._load_timeout_ns = round(load_timeout_s * 1e9)
+        self._hang_timeout_ns = round(hang_timeout_s * 1e9)
+        self._say = say
+        self.state = WorkerState.LOADING
+        self.ready: Ready | None = None
+        self.fatal: Fatal | None = None
+        self.kill_cause: FailCause | None = None
+        self.kill_detail = ""
+        self.seats: dict[str, Ring] = {}
+        self._pulse = Pulse.create()
+        control_ours, control_theirs = channel_pair()
+        results_ours, results_theirs = channel_pair()
+        try:
+            os.set_inheritable(self._pulse.fd, True)  # noqa: FBT003 - the standard library's signature
+            self.child = Child(
+                WORKER_MODULE,
+                [
+                    str(control_theirs.fileno()),
+                    str(results_theirs.fileno()),
+                    str(self._pulse.fd),
+                    str(os.getpid()),
+                    msgspec.json.encode(spec).decode(),
+                ],
+                pass_fds=(control_theirs.fileno(), results_theirs.fileno(), self._pulse.fd),
+            )
+        finally:
+            control_theirs.close()
+            results_theirs.close()
+        self.started_ns = clock.monotonic_ns()
+        self.control: Channel[FromWorker] = Channel(control_ours, FromWorker)
+        self.results: Channel[FromWorkerResults] = Channel(
+            results_ours, FromWorkerResults, with_descriptors=False
+        )
+
+    def listen(self) -> None:
+        """Read what the worker says; changes `state`, `ready` and `fatal`."""
+        try:
+            while (received := self.control.receive()) is not None:
+                message = received[0]
+                if isinstance(message, Progress):
+                    self._say(message.line)
+                elif isinstance(message, Ready):
+                    self.ready, self.state = message, WorkerState.READY
+                elif isinstance(message, Fatal):
+                    self.fatal = message
+        except PeerGoneError:
+            return
+
+    def attach(self, camera: str, ring: Ring, *, seat: int, priority: int, max_age_ns: int | None) -> bool:
+        """Let the worker serve a camera; False when it cannot be told just now."""
+        message = Attach(camera, seat, priority, max_age_ns)
+        try:
+            sent = self.control.send(message, ring.handles.fds)
+        except PeerGoneError:
+            return False
+        if sent:
+            self.seats[camera] = ring
+        return sent
+
+    def detach(self, camera: str) -> None:
+        """Let the worker forget a camera."""
+        self.seats.pop(camera, None)
+        try:
+            self.control.send(Detach(camera))
+        except PeerGoneError:
+            return
+
+    def check(self) -> None:
+        """Kill a worker that loads too long or hangs in a frame; its end is then seen like any other."""
+        if self.kill_cause is not None or self.state is WorkerState.GONE:
+            return
+        now_ns = self._clock.monotonic_ns()
+        if self.state is WorkerState.LOADING:
+            if now_ns - self.started_ns > self._load_timeout_ns:
+                self._kill(f"the model was not ready within {self._load_timeout_ns / 1e9:.0f} s")
+            return
+        limit_s = self._hang_timeout_ns / 1e9
+        busy_since_ns = self._pulse.busy_since_ns
+        if busy_since_ns and now_ns - busy_since_ns > self._hang_timeout_ns:
+            self._kill(f"no answer within {limit_s:g} s")
+        elif not busy_since_ns and now_ns - self._pulse.alive_ns > self._hang_timeout_ns + IDLE_GRACE_S * 1e9:
+            self._kill(f"no sign of life within {limit_s:g} s")
+
+    def _kill(self, detail: str) -> None:
+        self.kill_cause, self.kill_detail = FailCause.WORKER_HUNG, detail
+        self.child.kill()
+
+    def obituary(self, status: int) -> tuple[FailCause, str]:
+        """Why it is gone, for the frames that it had in hand and for people."""
+        if self.kill_cause is not None:
+            return self.kill_cause, self.kill_detail
+        detail = describe_exit(status)
+        words = self.child.last_words()
+        return FailCause.WORKER_CRASHED, f"{detail}: {words}" if words else detail
+
+    def stop(self) -> None:
+        """Ask it to finish; the caller waits and kills."""
+        try:
+            self.control.send(Stop())
+        except PeerGoneError:
+            return
+
+    def close(self) -> None:
+        """Bury it. The results channel stays open: the results thread reads it out and closes it."""
+        self.state = WorkerState.GONE
+        self.child.close()
+        self.control.close()
+        self._pulse.close()
