@@ -11,8 +11,8 @@ import msgspec
 
 from vedette.config.agent import AgentConfig, parse_config, read_config_text
 from vedette.config.camera import CameraConfig, is_path
-from vedette.config.document import line_index
 from vedette.config.credentials import without_credentials
+from vedette.config.document import line_index
 from vedette.errors import ConfigError
 from vedette.wire.pixels import PixelFormat, describe
 

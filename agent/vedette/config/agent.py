@@ -4,84 +4,50 @@ from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
+from vedette.config.camera import CameraConfig as CameraConfig  # noqa: PLC0414 - part of this schema
+from vedette.config.camera import home_problems, is_path
+from vedette.config.credentials import has_written_password
 from vedette.config.document import parse_document
-from vedette.config.notation import ByteSize, PictureSize, expand_variables, has_written_password
+from vedette.config.notation import Name, Seconds, SizeBytes, expand_variables
 from vedette.config.yaml_tree import MAX_DOCUMENT_BYTES
 from vedette.config.yaml_tree import Path as KeyPath
 from vedette.errors import ConfigError
 
-Seconds = Annotated[float, Meta(gt=0, le=86_400)]
-Problems = Iterator[tuple[KeyPath, str]]
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from vedette.config.yaml_tree import Problem
+
 MIN_RING_BYTES = 1_000_000
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
-_NAME_RULE = "use 1 to 63 letters, digits, `_`, `-` and `.`, the first a letter or a digit"
 _ACCELERATOR = re.compile(r"[a-z][a-z0-9_-]*")
 _PLUGIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*")
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
-_STDIN = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
-
-
-def is_name(text: str) -> bool:
-    """Whether a name is safe in file names, labels and as one level of an MQTT topic."""
-    return _NAME.fullmatch(text) is not None
-
-
-def _at(key: str, problems: Iterator[str]) -> Problems:
-    return (((key,), problem) for problem in problems)
-
-
-def _home_problem(path: str | None) -> Iterator[str]:
-    if path is not None and path.startswith("~"):
-        yield "`~` is not filled in here; write the whole path, or `${HOME}`"
-
-
-def is_path(camera_input: str) -> bool:
-    """Whether an input is a path: not `-`, and no URL or other `scheme:`."""
-    return camera_input != "-" and _SCHEME.match(camera_input) is None
 
 
 class DeviceConfig(msgspec.Struct, frozen=True):
     """Who this box is, in results, telemetry and topics."""
 
-    id: str = "vedette"
-    site: str = ""
-    labels: dict[str, str] = {}
-
-    @classmethod
-    def problems_of(cls, fields: Mapping[str, Any]) -> Problems:
-        """Names that could not stand in a topic."""
-        for key in ("id", "site"):
-            value = fields.get(key, "")
-            if value != "" and not is_name(value):
-                yield (key,), f"`{value}` is no usable name: {_NAME_RULE}"
-        if fields.get("id") == "":
-            yield ("id",), f"must not be empty: {_NAME_RULE}"
-        for label in fields.get("labels", {}):
-            if not is_name(label):
-                yield ("labels", label), f"is no usable name: {_NAME_RULE}"
+    id: Name = "vedette"
+    site: Name | None = None
+    labels: dict[Name, str] = {}
 
 
 class ModelConfig(msgspec.Struct, frozen=True):
     """The model to run; `factory` is the bundle folder that came with the box."""
 
     factory: Annotated[str, Meta(min_length=1)]
-    name: str | None = None
+    name: Name | None = None
 
     @classmethod
-    def problems_of(cls, fields: Mapping[str, Any]) -> Problems:
-        """A name that could not stand in a topic."""
-        name = fields.get("name")
-        if name is not None and not is_name(name):
-            yield ("name",), f"`{name}` is no usable name: {_NAME_RULE}"
-        yield from _at("factory", _home_problem(fields.get("factory")))
+    def problems_of(cls, fields: Mapping[str, Any]) -> Iterator[Problem]:
+        """A path that would not be found."""
+        return home_problems("factory", fields)
 
 
 class RestartConfig(msgspec.Struct, frozen=True):
@@ -93,7 +59,7 @@ class RestartConfig(msgspec.Struct, frozen=True):
     backoff_max_s: Seconds = 30.0
 
     @classmethod
-    def problems_of(cls, fields: Mapping[str, Any]) -> Problems:
+    def problems_of(cls, fields: Mapping[str, Any]) -> Iterator[Problem]:
         """Pauses that shrink."""
         low, high = fields.get("backoff_min_s"), fields.get("backoff_max_s")
         if low is not None and high is not None and low > high:
@@ -113,7 +79,7 @@ class EngineConfig(msgspec.Struct, frozen=True):
     restart: RestartConfig = RestartConfig()
 
     @classmethod
-    def problems_of(cls, fields: Mapping[str, Any]) -> Problems:
+    def problems_of(cls, fields: Mapping[str, Any]) -> Iterator[Problem]:
         """An odd ladder, and plugins that cannot be found."""
         ladder = fields.get("accelerators", ())
         for index, rung in enumerate(ladder):
@@ -129,69 +95,13 @@ class EngineConfig(msgspec.Struct, frozen=True):
                 yield ("plugins", name), f"`{target}` is not `module:factory`"
 
 
-class CameraConfig(msgspec.Struct, frozen=True):
-    """One camera. `fps` caps the rate, null is no cap.
-
-    `max_age_ms`: older frames are dropped; null never drops, `auto` is 500 for live sources and null for files.
-    """
-
-    input: Annotated[str, Meta(min_length=1)]
-    format: Literal["y4m", "rawvideo", "mjpeg"] | None = None
-    size: PictureSize | None = None
-    pix_fmt: (
-        Literal[
-            "bgr24", "rgb24", "bgra", "gray8", "gray16le", "yuv420p", "yuv422p", "yuv444p", "nv12", "yuyv422"
-        ]
-        | None
-    ) = None
-    strides: tuple[Annotated[int, Meta(ge=1)], ...] = ()
-    padded_height: Annotated[int, Meta(ge=1)] | None = None
-    matrix: Literal["bt601", "bt709"] | None = None
-    range: Literal["limited", "full"] | None = None
-    fps: Annotated[float, Meta(gt=0, le=1000)] | None = None
-    priority: Annotated[int, Meta(ge=0, le=1000)] = 1
-    max_age_ms: Annotated[float, Meta(gt=0)] | Literal["auto"] | None = "auto"
-    live: bool | Literal["auto"] = "auto"
-    loop: bool = False
-    stall_s: Seconds = 10.0
-    slots: Annotated[int, Meta(ge=3, le=64)] = 4
-
-    @property
-    def reads_stdin(self) -> bool:
-        """Whether the frames come from standard input."""
-        return self.input in _STDIN
-
-    @classmethod
-    def problems_of(cls, fields: Mapping[str, Any]) -> Problems:
-        """Keys that are missing for this kind of input, and keys that would do nothing."""
-        source, container = fields.get("input"), fields.get("format")
-        if container == "rawvideo":
-            for key in ("size", "pix_fmt"):
-                if key in fields and fields[key] is None:
-                    yield (key,), "is missing: raw video carries no header that tells it"
-        elif "format" in fields:
-            yield from _only_for_raw_video(fields)
-        if source is None:
-            return
-        yield from _at("input", _home_problem(source))
-        if fields.get("loop") and (source in _STDIN or "://" in source or source.startswith("/dev/")):
-            yield ("loop",), "only a file can be played again"
-
-
-def _only_for_raw_video(fields: Mapping[str, Any]) -> Problems:
-    device = str(fields.get("input", "")).startswith("/dev/") and fields["format"] is None
-    for key in ("strides", "padded_height", *(() if device else ("size", "pix_fmt"))):
-        if fields.get(key):
-            yield (key,), "does nothing here: only `format: rawvideo` needs to be told"
-
-
 class LimitsConfig(msgspec.Struct, frozen=True):
     """Upper bounds; `ring_memory` is for the frames of all cameras together."""
 
-    ring_memory: ByteSize = ByteSize(256_000_000)
+    ring_memory: SizeBytes = 256_000_000
 
     @classmethod
-    def problems_of(cls, fields: Mapping[str, Any]) -> Problems:
+    def problems_of(cls, fields: Mapping[str, Any]) -> Iterator[Problem]:
         """A bound that no frame fits in."""
         size = fields.get("ring_memory")
         if size is not None and size < MIN_RING_BYTES:
@@ -204,9 +114,9 @@ class ResultsConfig(msgspec.Struct, frozen=True):
     to: Annotated[str, Meta(min_length=1)] = "stdout"
 
     @classmethod
-    def problems_of(cls, fields: Mapping[str, Any]) -> Problems:
+    def problems_of(cls, fields: Mapping[str, Any]) -> Iterator[Problem]:
         """A path that would not be found."""
-        return _at("to", _home_problem(fields.get("to")))
+        return home_problems("to", fields)
 
 
 class AgentDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -216,19 +126,17 @@ class AgentDocument(msgspec.Struct, frozen=True, kw_only=True):
     state_dir: Annotated[str, Meta(min_length=1)] | None = None
     model: ModelConfig
     engine: EngineConfig = EngineConfig()
-    cameras: Annotated[dict[str, CameraConfig], Meta(min_length=1, max_length=64)]
+    cameras: Annotated[dict[Name, CameraConfig], Meta(min_length=1, max_length=64)]
     limits: LimitsConfig = LimitsConfig()
     results: ResultsConfig = ResultsConfig()
 
     @classmethod
-    def problems_of(cls, fields: Mapping[str, Any]) -> Problems:
-        """Unusable names, and inputs that only one camera can read."""
-        yield from _at("state_dir", _home_problem(fields.get("state_dir")))
+    def problems_of(cls, fields: Mapping[str, Any]) -> Iterator[Problem]:
+        """Inputs that only one camera can read."""
+        yield from home_problems("state_dir", fields)
         cameras: dict[str, CameraConfig] = fields.get("cameras", {})
         readers: dict[str, str] = {}
         for name, camera in cameras.items():
-            if not is_name(name):
-                yield ("cameras", name), f"`{name}` is no usable camera name: {_NAME_RULE}"
             exclusive = camera.reads_stdin or camera.input.startswith("/dev/")
             key = "standard input" if camera.reads_stdin else camera.input
             first = readers.setdefault(key, name)

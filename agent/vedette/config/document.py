@@ -11,6 +11,7 @@ import math
 import re
 import types
 import typing
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, runtime_checkable
 
@@ -46,14 +47,14 @@ class Checked(Protocol):
         ...
 
 
-@runtime_checkable
-class Written(Protocol):
-    """A type with a notation of its own, such as a size in bytes."""
+@dataclass(frozen=True)
+class Notation:
+    """Metadata for `Annotated`: values of this type are written in a way of their own.
 
-    @classmethod
-    def from_document(cls, value: object) -> Any:  # noqa: ANN401 - whatever the type stores
-        """Convert what the document says; ValueError tells a person what is wrong."""
-        ...
+    `parse` converts what the document says; its ValueError tells a person what is wrong.
+    """
+
+    parse: Callable[[object], object]
 
 
 def parse_document(text: str, struct: type[T], *, origin: str, expand: Expand | None = None) -> T:
@@ -107,16 +108,16 @@ def _convert(value: Any, kind: Any, path: Path, found: list[Problem]) -> Any:  #
     """Convert one value, collecting problems instead of stopping; the result is None where one was found."""
     if value is None and type(None) in _alternatives(kind):
         return None
-    written = _written_type(kind)
-    if written is not None:
-        return _convert_written(value, written, path, found)
+    notation = _notation_of(kind)
+    if notation is not None:
+        return _convert_notation(value, notation, path, found)
     struct = _struct_type(kind)
     if struct is not None:
         return _convert_struct(value, struct, path, found)
-    item = _item_type(kind, value)
-    if item is not None:
+    items = _item_types(kind, value)
+    if items:
         found.extend((path, what) for what in _length_problems(kind, value))
-        return _convert_items(value, item, path, found)
+        return _convert_items(value, items, path, found)
     return _convert_leaf(value, kind, path, found)
 
 
@@ -133,31 +134,37 @@ def _convert_leaf(value: Any, kind: Any, path: Path, found: list[Problem]) -> An
     return result
 
 
-def _convert_items(value: Any, item: Any, path: Path, found: list[Problem]) -> Any:  # noqa: ANN401 - as above
+def _convert_items(
+    value: Any,  # noqa: ANN401 - a YAML value is anything
+    kinds: tuple[Any, ...],
+    path: Path,
+    found: list[Problem],
+) -> Any:  # noqa: ANN401 - as above
     """Convert the items one by one; of a mapping, the good entries are kept."""
     if isinstance(value, list):
-        return tuple(_convert(v, item, (*path, str(i)), found) for i, v in enumerate(value))
+        return tuple(_convert(v, kinds[0], (*path, str(i)), found) for i, v in enumerate(value))
     good = {}
     for key, entry in value.items():
         count = len(found)
-        converted = _convert(entry, item, (*path, key), found)
+        name = _convert(key, kinds[0], (*path, key), found)
+        converted = _convert(entry, kinds[1], (*path, key), found)
         if len(found) == count:
-            good[key] = converted
+            good[name] = converted
     return good
 
 
 def _length_problems(kind: Any, value: Any) -> Iterable[str]:  # noqa: ANN401 - a YAML value is anything
     for option in _alternatives(kind):
-        for meta in getattr(option, "__metadata__", ()):
+        for meta in (m for m in getattr(option, "__metadata__", ()) if isinstance(m, msgspec.Meta)):
             if meta.min_length is not None and len(value) < meta.min_length:
                 yield f"needs at least {meta.min_length}, has {len(value)}"
             if meta.max_length is not None and len(value) > meta.max_length:
                 yield f"takes at most {meta.max_length}, has {len(value)}"
 
 
-def _convert_written(value: Any, kind: type[Written], path: Path, found: list[Problem]) -> Any:  # noqa: ANN401 - a YAML value is anything
+def _convert_notation(value: object, notation: Notation, path: Path, found: list[Problem]) -> object:
     try:
-        return kind.from_document(value)
+        return notation.parse(value)
     except ValueError as error:
         found.append((path, str(error)))
         return None
@@ -269,20 +276,21 @@ def _choices_of(kind: Any) -> list[str]:  # noqa: ANN401 - a type expression
     return words
 
 
-def _written_type(kind: Any) -> type[Written] | None:  # noqa: ANN401 - a type expression
-    return next((option for option in _classes(kind) if issubclass(option, Written)), None)
+def _notation_of(kind: Any) -> Notation | None:  # noqa: ANN401 - a type expression
+    metadata = (meta for option in _alternatives(kind) for meta in getattr(option, "__metadata__", ()))
+    return next((meta for meta in metadata if isinstance(meta, Notation)), None)
 
 
 def _struct_type(kind: Any) -> type[msgspec.Struct] | None:  # noqa: ANN401 - a type expression
     return next((option for option in _classes(kind) if issubclass(option, msgspec.Struct)), None)
 
 
-def _item_type(kind: Any, value: object) -> Any | None:  # noqa: ANN401 - a type expression
-    """The type of the items of `dict[str, X]` or `tuple[X, ...]`, where the value is such a thing."""
+def _item_types(kind: Any, value: object) -> tuple[Any, ...]:  # noqa: ANN401 - a type expression
+    """Key and value of `dict[K, V]`, item of `tuple[V, ...]`; empty where the value is no such thing."""
     for option in map(_bare, _alternatives(kind)):
         arguments = typing.get_args(option)
         if isinstance(value, dict) and typing.get_origin(option) is dict:
-            return arguments[1]
+            return arguments
         if isinstance(value, list) and typing.get_origin(option) is tuple and arguments[1:] == (...,):
-            return arguments[0]
-    return None
+            return arguments[:1]
+    return ()

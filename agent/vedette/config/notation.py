@@ -1,11 +1,14 @@
-"""Notations of the configuration: sizes in bytes, picture sizes, `${NAME}`, credentials in URLs. Pure."""
+"""Notations of the configuration: names, sizes in bytes, picture sizes, `${NAME}`. Pure."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
+from msgspec import Meta
+
+from vedette.config.document import Notation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,31 +27,8 @@ _UNITS_BYTES = {
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([KMGT]?I?B)", re.IGNORECASE)
 _PICTURE = re.compile(r"([1-9][0-9]{0,4})[xX]([1-9][0-9]{0,4})")
 _VARIABLE = re.compile(r"\$(?:\$|\{([^}]*)\})")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# RFC 3986 lets no raw slash into a password, people do: all up to an @ before the query is user information.
-_USER_INFO = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)(?P<info>[^\s@?]*(?:@[^\s@/?]*)*)@")
-# Cameras with CGI interfaces take the password as a parameter.
-_SECRET_PARAMETER = re.compile(
-    r"([?&;][^=&;\s]*(?:pass|pwd|secret|token|key|auth|user|login)[^=&;\s]*=)[^&;#\s]+", re.IGNORECASE
-)
-
-
-class ByteSize(int):
-    """A size in bytes; written as `256MB` (10^6) or `1.5GiB` (2^30)."""
-
-    __slots__ = ()
-
-    @classmethod
-    def from_document(cls, value: object) -> ByteSize:
-        """Parse a size.
-
-        Raises:
-            ValueError: No size, or no unit: a bare number leaves open what was meant.
-        """
-        match = _SIZE.fullmatch(value) if isinstance(value, str) else None
-        if match is None:
-            raise ValueError("expected a size with its unit, such as 256MB or 1.5GiB")
-        return cls(round(float(match[1]) * _UNITS_BYTES[match[2].upper()]))
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 
 
 class PictureSize(msgspec.Struct, frozen=True):
@@ -70,6 +50,40 @@ class PictureSize(msgspec.Struct, frozen=True):
         return cls(int(match[1]), int(match[2]))
 
 
+def parse_name(value: object) -> str:
+    """Check a name: safe in file names, labels and as one level of an MQTT topic.
+
+    Raises:
+        ValueError: No such name.
+    """
+    if not isinstance(value, str):
+        raise ValueError("expected text (put quotes around a name that looks like a number)")  # noqa: TRY004 - caught as a problem
+    if not _NAME.fullmatch(value):
+        raise ValueError(
+            f"`{value}` is no usable name: use 1 to 63 letters, digits, `_`, `-` and `.`, "
+            "the first a letter or a digit"
+        )
+    return value
+
+
+def parse_byte_size(value: object) -> int:
+    """Bytes of `256MB` (10^6) or `1.5GiB` (2^30).
+
+    Raises:
+        ValueError: No size, or no unit: a bare number leaves open what was meant.
+    """
+    match = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError("expected a size with its unit, such as 256MB or 1.5GiB")
+    return round(float(match[1]) * _UNITS_BYTES[match[2].upper()])
+
+
+Seconds = Annotated[float, Meta(gt=0, le=86_400)]
+Name = Annotated[str, Notation(parse_name)]
+SizeBytes = Annotated[int, Notation(parse_byte_size)]
+SizePixels = Annotated[PictureSize, Notation(PictureSize.from_document)]
+
+
 def expand_variables(text: str, environ: Mapping[str, str]) -> str:
     """Fill in `${NAME}`; `$$` is a dollar sign. What was filled in is not expanded again.
 
@@ -81,22 +95,10 @@ def expand_variables(text: str, environ: Mapping[str, str]) -> str:
         if match[0] == "$$":
             return "$"
         name = match[1]
-        if not _NAME.fullmatch(name):
+        if not _VARIABLE_NAME.fullmatch(name):
             raise ValueError(f"`{match[0]}` is not ${{NAME}}; write $$ for a dollar sign")
         if name not in environ:
             raise ValueError(f"the environment variable {name} is not set")
         return environ[name]
 
     return _VARIABLE.sub(fill, text)
-
-
-def without_credentials(url: str) -> str:
-    """The URL for logs and screens: user, password and parameters that look like them become `***`."""
-    return _SECRET_PARAMETER.sub(r"\g<1>***", _USER_INFO.sub(r"\g<scheme>***@", url))
-
-
-def has_written_password(url: str) -> bool:
-    """Whether a password stands in the text itself; one that comes from `${NAME}` does not count."""
-    literal = re.sub(r"\$\{[^}]*\}", "", url)
-    match = _USER_INFO.match(literal)
-    return match is not None and match["info"].partition(":")[2] != ""
