@@ -18,6 +18,7 @@ import fcntl
 import mmap
 import os
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vedette.errors import BadInputError, UnavailableError
@@ -72,12 +73,42 @@ class RingHandles:
                 os.close(fd)
 
 
-def create_ring(geometry: RingGeometry, *, name: str) -> RingHandles:
+def available_bytes() -> int:
+    """Memory that can be had without swapping, as the kernel estimates it; 0 when it does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    fields = [line.split() for line in lines if line.startswith("MemAvailable:")]
+    return int(fields[0][1]) * 1024 if fields else 0
+
+
+def _refuse_beyond(available: int, geometry: RingGeometry, name: str) -> None:
+    """Asking the kernel is too late: it would first take memory from everybody, then kill somebody."""
+    if 0 < available < geometry.total_bytes:
+        raise _no_memory(geometry, name)
+
+
+def _no_memory(geometry: RingGeometry, name: str) -> UnavailableError:
+    return UnavailableError(
+        f"no memory for the frame ring of {name}: {geometry.total_bytes:,} bytes are needed "
+        f"({geometry.slots} slots of {geometry.slot_bytes:,})",
+        cure="use a smaller frame size, fewer slots or fewer cameras",
+    )
+
+
+def create_ring(geometry: RingGeometry, *, name: str, available: int | None = None) -> RingHandles:
     """Allocate and seal the memory of a ring.
+
+    Args:
+        geometry: Its sizes.
+        name: The camera, for messages and /proc.
+        available: Bytes that may be taken; None asks the kernel.
 
     Raises:
         UnavailableError: The memory is not there; the message says how much is needed.
     """
+    _refuse_beyond(available_bytes() if available is None else available, geometry, name)
     memory = os.memfd_create(f"vedette-{name}"[:200], os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(memory, geometry.total_bytes)
@@ -96,11 +127,7 @@ def create_ring(geometry: RingGeometry, *, name: str) -> RingHandles:
     except OSError as error:
         os.close(memory)
         if error.errno in {errno.ENOMEM, errno.ENOSPC}:
-            raise UnavailableError(
-                f"no memory for the frame ring of {name}: {geometry.total_bytes:,} bytes are needed "
-                f"({geometry.slots} slots of {geometry.slot_bytes:,})",
-                cure="use a smaller frame size, fewer slots or fewer cameras",
-            ) from error
+            raise _no_memory(geometry, name) from error
         raise
     events = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(1 + layout.SEATS)]
     return RingHandles([memory, *events])
