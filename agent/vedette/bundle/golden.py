@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vedette.bundle.folder import Bundle
+    from vedette.wire.bundle import Labels
 
 FORMAT = 1
 MAX_FILE_BYTES = 64 << 20
@@ -72,7 +73,7 @@ def load_golden(bundle: Bundle) -> Golden:
             cure="add golden.npz where the bundle is made",
         )
     golden = parse_golden(bundle.read(name, MAX_FILE_BYTES), name)
-    _check_labels(golden, len(bundle.labels), name)
+    _check_labels(golden, bundle.spec.output.labels, name)
     return golden
 
 
@@ -259,9 +260,9 @@ def _take_top1(arrays: dict[str, NDArray[np.generic]], index: int, classes: int,
     return None if top1 < 0 else top1
 
 
-def _check_labels(golden: Golden, count: int, name: str) -> None:
+def _check_labels(golden: Golden, labels: Labels | None, name: str) -> None:
     for index, case in enumerate(golden.cases):
-        if case.top1 is not None and count and case.top1 >= count:
+        if case.top1 is not None and labels is not None and case.top1 >= labels.count:
             raise BundleError(
-                f"{name}: top1_{index} is {case.top1}, but there are {count} labels", cure=_CURE
+                f"{name}: top1_{index} is {case.top1}, but there are {labels.count} classes", cure=_CURE
             )

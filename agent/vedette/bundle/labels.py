@@ -22,7 +22,7 @@ def parse_labels(content: bytes, labels: Labels) -> tuple[str, ...]:
         labels: What `model.yaml` says of it.
 
     Returns:
-        One name per class: entry i belongs to class index i, `labels.offset` is already taken off.
+        One name per line: class index i has the name at i + `labels.offset`.
 
     Raises:
         BundleError: Not UTF-8, a blank line between names, or not `count` + `offset` lines.
@@ -45,7 +45,7 @@ def parse_labels(content: bytes, labels: Labels) -> tuple[str, ...]:
             f"+ offset {labels.offset} = {expected}",
             cure="correct output.labels.count or .offset, or use the label file of this very model",
         )
-    return tuple(lines[labels.offset :])
+    return tuple(lines)
 
 
 def _lines(content: bytes, file: str) -> list[str]:
