@@ -6,6 +6,7 @@ selection give (YOLOv10 and later, DETR exports).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +30,7 @@ _END_TO_END_COLUMNS = 6
 _DENSE_STRIDES = (8, 16, 32)
 
 
-class _OneTensor:
+class _OneTensor(ABC):
     """What the three layouts share: one tensor, a threshold, and the scale of the boxes."""
 
     suppressed = False
@@ -45,8 +46,9 @@ class _OneTensor:
         rows, columns = matrix_shape(self._output)
         self._check_shape(rows, columns, names)
 
+    @abstractmethod
     def _check_shape(self, rows: int, columns: int, names: ClassNames) -> None:
-        raise NotImplementedError
+        """Refuse a tensor that the layout cannot mean; axes of 0 are not known yet."""
 
     def _matrix(self, outputs: tuple[NDArray[Any], ...]) -> NDArray[Any]:
         stored = self._output.take(outputs)
