@@ -126,7 +126,7 @@ class _TensorWriter:
         # A look-up moves bits and never reads them: float16 and signed bytes travel as unsigned integers.
         self._bits = _bits_of(tables.dtype)
         bits = tables.view(self._bits)
-        self._identity = bool(np.array_equal(bits, np.arange(256)[None, :]))
+        self._identity = tables.dtype == np.uint8 and bool(np.array_equal(bits, np.arange(256)[None, :]))
         self._sign_flip = tables.dtype == np.int8 and bool(
             np.array_equal(bits, (np.arange(256) ^ _SIGN_BIT)[None, :])
         )

@@ -37,7 +37,8 @@ def prepared(spec: InputSpec, tensor: TensorInfo, buffer: bytes, fmt: FrameForma
     """The tensor as height x width x channels, whatever its layout; every element was garbage before."""
     out = np.full(tensor.shape, 99, tensor.dtype)
     Preprocessor(spec, tensor).prepare(picture_from_buffer(memoryview(buffer), fmt), out)
-    return out[0] if spec.layout is NHWC else out[0].transpose(1, 2, 0)
+    seen: NDArray[Any] = out[0]
+    return seen if spec.layout is NHWC else seen.transpose(1, 2, 0)
 
 
 @settings(max_examples=150, deadline=None)
@@ -244,7 +245,8 @@ def test_the_model_sees_the_same_upright_scene_in_all_orientations(
         }[orientation]
         fmt = describe(stored.shape[1], stored.shape[0], pixel, orientation=orientation)
         seen.append(prepared(spec, tensor_for(spec), gray_frame(stored, fmt), fmt).astype(int))
-    assert all(np.abs(other - seen[0]).max() <= 1 for other in seen[1:])
+    # One level of luma is 1.16 levels of colour in limited range, rounded twice.
+    assert all(np.abs(other - seen[0]).max() <= 2 for other in seen[1:])
     assert seen[0].std() > 10
 
 
