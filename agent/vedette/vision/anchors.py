@@ -113,7 +113,7 @@ class AnchoredSsd:
         scores = self._reader.best(classes, 1)
         likely = np.flatnonzero(scores >= self._threshold)
         real = self._boxes.real(stored_boxes.reshape(stored_boxes.shape[-2:])[likely])
-        pairs = real.reshape(len(likely), -1, 2) * self._scale
+        pairs = real.reshape(len(likely), self._columns // 2, 2) * self._scale
         centres = self._centres[likely]
         boxes = np.concatenate([pairs[:, 0] + centres, pairs[:, 1]], axis=1)
         keypoints = pairs[:, 2:] + centres[:, None, :] if self._keypoints else None

@@ -126,4 +126,7 @@ def _shape_fits(actual: tuple[int, ...], declared: tuple[int, ...]) -> bool:
 
 def _finite(values: NDArray[Any]) -> bool:
     """Look at every element once; the sum is several times faster than a mask, and enough nearly always."""
-    return math.isfinite(float(np.add.reduce(values, axis=None))) or bool(np.isfinite(values).all())
+    accumulator = np.float32 if values.dtype == np.float16 else values.dtype
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = float(np.add.reduce(values, axis=None, dtype=accumulator))
+    return math.isfinite(total) or bool(np.isfinite(values).all())
