@@ -14,7 +14,8 @@ from vedette.wire.pixels import ColorMatrix, ColorRange, PixelFormat
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _parse_size(_context: click.Context, _option: click.Parameter, value: str | None) -> PictureSize | None:
+def parse_size(_context: click.Context, _option: click.Parameter, value: str | None) -> PictureSize | None:
+    """A click callback for `WxH`."""
     if value is None:
         return None
     try:
@@ -45,7 +46,7 @@ def frame_options(command: F) -> F:
                 type=click.Choice(["y4m", "rawvideo", "mjpeg"]),
                 help="Framing of the pipe.",
             ),
-            click.option("--size", callback=_parse_size, help="WxH of raw video, such as 640x480."),
+            click.option("--size", callback=parse_size, help="WxH of raw video, such as 640x480."),
             click.option(
                 "--pix-fmt",
                 type=click.Choice([f.value for f in PixelFormat]),

@@ -46,7 +46,7 @@ def worker_spec_from(
 ) -> WorkerSpec:
     """The worker spec for these options."""
     return WorkerSpec(
-        bundle=bundle.absolute(),
+        bundle=str(bundle.absolute()),
         accelerators=tuple(name.lower() for name in accelerators),
         on_fallback=OnFallback(on_fallback),
         threads=threads_for("auto" if threads is None else threads, usable_cpus(read_limits())),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 
 from vedette.engine.port import OnFallback
@@ -17,11 +15,11 @@ class WorkerSpec(msgspec.Struct, frozen=True):
     `plugins` overrides or adds engines by "module:factory". `warmup_runs` are inferences made before READY.
     """
 
-    bundle: Path
+    bundle: str
     accelerators: tuple[str, ...] = ("cpu",)
     on_fallback: OnFallback = OnFallback.WARN
     threads: int = 1
-    cache_dir: Path | None = None
+    cache_dir: str | None = None
     options: dict[str, str] = {}
     plugins: dict[str, str] = {}
     warmup_runs: int = 3
@@ -61,7 +59,7 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
     model: ModelRef
     task: str
     accelerator: AcceleratorReport
-    self_test: SelfTest | None
+    self_test: SelfTest
 
 
 class Fatal(msgspec.Struct, frozen=True, tag=True):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vedette.bundle.folder import load_bundle
 from vedette.engine.port import EngineRequest
 from vedette.engine.registry import resolve
-from vedette.engine.selftest import self_test
+from vedette.engine.selftest import open_proven, self_test
 from vedette.vision.picture import picture_from_buffer
 from vedette.vision.postprocess import build_postprocessor
 from vedette.vision.preprocess import Preprocessor
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 class Model:
     """One loaded model; one thread owns it."""
 
-    def __init__(self, bundle: Bundle, engine: Engine, test: SelfTest | None) -> None:
+    def __init__(self, bundle: Bundle, engine: Engine, test: SelfTest) -> None:
         spec = bundle.spec
         self.bundle = bundle
         self.engine = engine
@@ -77,8 +79,9 @@ def load_model(spec: WorkerSpec, progress: Progress) -> Model:
         BundleError: The bundle is damaged, does not fit, or fails its golden inputs.
         EngineUnavailableError: The runtime or a required accelerator is not to be had.
     """
-    progress(f"checking bundle {spec.bundle.name}")
-    bundle = load_bundle(spec.bundle)
+    root = Path(spec.bundle)
+    progress(f"checking bundle {root.name}")
+    bundle = load_bundle(root)
     channels = 1 if bundle.spec.input.colour.value == "gray" else 3
     request = EngineRequest(
         model_path=bundle.model_path,
@@ -86,16 +89,14 @@ def load_model(spec: WorkerSpec, progress: Progress) -> Model:
         accelerators=spec.accelerators,
         on_fallback=spec.on_fallback,
         threads=spec.threads,
-        cache_dir=spec.cache_dir,
+        cache_dir=None if spec.cache_dir is None else Path(spec.cache_dir),
         input_shape=input_shape(bundle.spec.input, channels=channels),
         options=spec.options,
     )
     open_engine = resolve(bundle.spec.engine.value, spec.plugins)
     progress(f"loading {bundle.spec.name} {bundle.spec.version} with {bundle.spec.engine.value}")
-    engine = open_engine(request, progress)
+    engine, test = open_proven(open_engine, request, progress, partial(self_test, bundle))
     try:
-        progress("running golden inputs")
-        test = self_test(bundle, engine)
         model = Model(bundle, engine, test)
         progress("warming up")
         model.warm_up(spec.warmup_runs)

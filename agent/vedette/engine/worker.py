@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from vedette.frame.reader import Lease
 
 IDLE_BEAT_S = 0.5
+CONTROL_EVERY_NS = 5_000_000
 SEND_WAIT_S = 0.2
 # A run that fails this often in a row is a sick context: a fresh process is the cure.
 FAILURES_BEFORE_EXIT = 10
@@ -62,10 +63,9 @@ class Worker:
         self._turns: list[Candidate] = []
         self._scheduler = Scheduler()
         self._encoder = msgspec.msgpack.Encoder()
-        self._poll = select.poll()
-        self._poll.register(control.fileno(), select.POLLIN)
-        self._control_poll = select.poll()
-        self._control_poll.register(control.fileno(), select.POLLIN)
+        self._epoll = select.epoll()
+        self._epoll.register(control.fileno(), select.EPOLLIN)
+        self._looked_at_control_ns = 0
         self._stopping = False
         self._failures_in_a_row = 0
 
@@ -79,10 +79,11 @@ class Worker:
             served = self._serve_one()
             if self._failures_in_a_row >= FAILURES_BEFORE_EXIT:
                 return EXIT_SICK
+            now_ns = time.monotonic_ns()
             if not served:
-                self._sleep()
-            elif self._control_poll.poll(0):
-                self._obey()
+                self._sleep(now_ns)
+            elif now_ns - self._looked_at_control_ns > CONTROL_EVERY_NS:
+                self._look(0)
         return 0
 
     def _serve_one(self) -> bool:
@@ -100,15 +101,18 @@ class Worker:
             self._frame(camera)
         return choice.key is not None or bool(choice.stale)
 
-    def _sleep(self) -> None:
+    def _sleep(self, now_ns: int) -> None:
         """Wait for a doorbell or a message, at most until the next sign of life is due."""
-        self._pulse.beat(time.monotonic_ns())
+        self._pulse.beat(now_ns)
         idle = all(camera.reader.about_to_sleep() for camera in self._cameras.values())
-        events = self._poll.poll(IDLE_BEAT_S * 1000 if idle else 0)
-        for camera in self._cameras.values():
-            camera.reader.woke()
-        if any(fd == self._control.fileno() for fd, _ in events):
-            self._obey()
+        self._look(IDLE_BEAT_S if idle else 0)
+
+    def _look(self, timeout_s: float) -> None:
+        """Sleep on doorbells and the control channel; obey what the channel brought."""
+        self._looked_at_control_ns = time.monotonic_ns()
+        for fd, _ in self._epoll.poll(timeout_s):
+            if fd == self._control.fileno():
+                self._obey()
 
     def _obey(self) -> None:
         try:
@@ -123,7 +127,7 @@ class Worker:
             self._detach(message.camera)
             camera = self._cameras[message.camera] = Attachment(message, fds)
             self._turns = [camera.turn for camera in self._cameras.values()]
-            self._poll.register(camera.reader.doorbell, select.POLLIN)
+            self._epoll.register(camera.reader.doorbell, select.EPOLLIN | select.EPOLLET)
         elif isinstance(message, Detach):
             self._detach(message.camera)
             self._control.send(Detached(message.camera))
@@ -134,7 +138,7 @@ class Worker:
         camera = self._cameras.pop(name, None)
         if camera is not None:
             self._turns = [camera.turn for camera in self._cameras.values()]
-            self._poll.unregister(camera.reader.doorbell)
+            self._epoll.unregister(camera.reader.doorbell)
             camera.close()
 
     def _drop_stale(self, camera: Attachment) -> None:

@@ -39,6 +39,8 @@ class Channel(Generic[In]):
         self._with_descriptors = with_descriptors
         self._decoder: msgspec.msgpack.Decoder[In] = msgspec.msgpack.Decoder(incoming)
         self._encoder = msgspec.msgpack.Encoder()
+        self._readable = select.poll()
+        self._readable.register(sock.fileno(), select.POLLIN)
         sock.setblocking(False)  # noqa: FBT003 - the standard library's signature
 
     @classmethod
@@ -87,7 +89,7 @@ class Channel(Generic[In]):
             BadInputError: A message that is none of the expected ones.
         """
         if timeout_s > 0:
-            select.select([self._socket], [], [], timeout_s)
+            self._readable.poll(timeout_s * 1000)
         fds: list[int] = []
         try:
             if self._with_descriptors:

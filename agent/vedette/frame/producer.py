@@ -25,7 +25,12 @@ class RingProducer:
 
     def __init__(self, ring: Ring, clock: Clock) -> None:
         self._ring = ring
-        self._words = ring.words
+        self._words = words = ring.words
+        seats = slice(layout.W_SEATS, layout.W_SEATS + layout.SEATS * layout.SEAT_WORDS)
+        self._sleeping = words[seats][layout.SEAT_SLEEPS :: layout.SEAT_WORDS]
+        self._leases = words[seats][layout.SEAT_LEASE :: layout.SEAT_WORDS]
+        self._slot_seqs = words[layout.W_SLOT_SEQ : layout.W_SLOT_SEQ + ring.geometry.slots]
+        self._newest_wins = ring.geometry.newest_wins
         self._clock = clock
         self._slot = -1
         self._encoded: dict[FrameFormat, bytes] = {}
@@ -111,30 +116,19 @@ class RingProducer:
         self._ring_doorbells()
 
     def _ring_doorbells(self) -> None:
-        words = self._words
-        for seat, doorbell in enumerate(self._ring.handles.doorbells):
-            word = layout.W_SEATS + seat * layout.SEAT_WORDS + layout.SEAT_SLEEPS
-            if words[word]:
-                words[word] = 0
-                os.eventfd_write(doorbell, 1)
-
-    def _leased(self) -> set[int]:
-        words = self._words
-        return {
-            words[layout.W_SEATS + seat * layout.SEAT_WORDS + layout.SEAT_LEASE] - 1
-            for seat in range(layout.SEATS)
-        }
+        for seat, sleeps in enumerate(self._sleeping.tolist()):
+            if sleeps:
+                self._sleeping[seat] = 0
+                os.eventfd_write(self._ring.handles.doorbells[seat], 1)
 
     def _find_slot(self) -> int:
         """A slot that looks free, oldest frame first, or -1."""
         words = self._words
-        geometry = self._ring.geometry
-        limit = words[layout.W_HEAD] - 1 if geometry.newest_wins else words[layout.W_DONE]
-        leased = self._leased()
-        best, best_seq = -1, -1
-        for slot in range(geometry.slots):
-            seq = words[layout.W_SLOT_SEQ + slot]
-            if (seq <= limit or seq == 0) and slot not in leased and (best < 0 or seq < best_seq):
+        limit = max(0, words[layout.W_HEAD] - 1) if self._newest_wins else words[layout.W_DONE]
+        leases = self._leases.tolist()
+        best, best_seq = -1, limit
+        for slot, seq in enumerate(self._slot_seqs.tolist()):
+            if seq <= best_seq and slot + 1 not in leases:
                 best, best_seq = slot, seq
         return best
 
@@ -144,11 +138,10 @@ class RingProducer:
             slot = self._find_slot()
             if slot < 0:
                 return -1
-            word = layout.W_SLOT_SEQ + slot
-            before = self._words[word]
-            self._words[word] = 0
+            before = self._slot_seqs[slot]
+            self._slot_seqs[slot] = 0
             fence()
-            if slot not in self._leased():
+            if slot + 1 not in self._leases.tolist():
                 return slot
-            self._words[word] = before
+            self._slot_seqs[slot] = before
         return -1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -121,13 +120,10 @@ class RingReader:
                 os.eventfd_write(self._ring.handles.space, 1)
 
     def about_to_sleep(self) -> bool:
-        """Ask for the doorbell; False when a frame came in meanwhile, so do not sleep."""
+        """Ask for the doorbell; False when a frame came in meanwhile, so do not sleep.
+
+        Whoever rings takes the request back. Watch the doorbell edge-triggered: then it need never be read.
+        """
         self._words[self._seat_word + layout.SEAT_SLEEPS] = 1
         fence()
         return self._words[layout.W_HEAD] == self._cursor
-
-    def woke(self) -> None:
-        """Stop asking for the doorbell, and clear it."""
-        self._words[self._seat_word + layout.SEAT_SLEEPS] = 0
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self.doorbell)

@@ -54,11 +54,11 @@ def plan_from_config(config: AgentConfig) -> RunPlan:
 def worker_spec(engine: EngineConfig, bundle: Path, *, state_dir: str | None) -> WorkerSpec:
     """How the engine worker loads the model; engine caches live in the state folder, if there is one."""
     return WorkerSpec(
-        bundle=bundle,
+        bundle=str(bundle),
         accelerators=engine.accelerators,
         on_fallback=OnFallback(engine.on_fallback),
         threads=threads_for(engine.threads, usable_cpus(read_limits())),
-        cache_dir=None if state_dir is None else Path(state_dir) / "engine-cache",
+        cache_dir=None if state_dir is None else str(Path(state_dir) / "engine-cache"),
         options=engine.options,
         plugins=engine.plugins,
     )
