@@ -62,12 +62,17 @@ class ScoreReader:
         real = self._output.real(stored)
         if self._activation is Activation.GIVEN:
             return given(real, self._output.info.name, self._output.step)
-        return sigmoid(np.clip(real, -self._clip, self._clip))
+        return sigmoid(self._bounded(real))
+
+    def _bounded(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        if self._clip == np.inf:
+            return logits
+        return np.minimum(np.maximum(logits, -self._clip), self._clip)
 
     def best(self, stored: NDArray[Any], axis: int) -> NDArray[np.float64]:
         """Probability of the best class along an axis; the order of stored values is that of real ones."""
         if self._activation is Activation.SOFTMAX:
-            return highest_softmax(np.clip(self._output.real(stored), -self._clip, self._clip), axis)
+            return highest_softmax(self._bounded(self._output.real(stored)), axis)
         highest = stored[..., 0] if stored.shape[axis] == 1 and axis in {1, -1} else stored.max(axis=axis)
         return self.independent(highest)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from vedette.errors import BundleError
 from vedette.vision.anchors import AnchoredSsd
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from vedette.vision.geometry import Placement
     from vedette.vision.tensors import TensorInfo
     from vedette.wire.bundle import ModelSpec
+
+    _Points = tuple[tuple[float, float], ...]
 
 _DECODERS: dict[OutputLayout, Callable[[ModelSpec, ClassNames, tuple[TensorInfo, ...]], Decoder]] = {
     OutputLayout.YOLOV5: Yolov5,
@@ -63,23 +65,31 @@ class Detector:
         """See `Postprocessor`; what lies wholly in the padding is no detection."""
         found = self._decoder.decode(outputs)
         keep = self._kept(found)
-        boxes = placement.to_frame(found.boxes[keep])
-        points = None if found.keypoints is None else placement.to_frame(found.keypoints[keep]).round(2)
+        classes, scores = found.classes[keep].tolist(), found.scores[keep].tolist()
+        boxes = placement.to_frame(found.boxes[keep]).round(_PIXEL_DECIMALS).tolist()
+        points = self._points(found, keep, placement)
         detections = []
-        for row, index in enumerate(keep.tolist()):
-            x1, y1, x2, y2 = boxes[row].round(_PIXEL_DECIMALS).tolist()
+        for (x1, y1, x2, y2), index, score, keypoints in zip(boxes, classes, scores, points, strict=True):
             if x2 <= x1 or y2 <= y1:
                 continue
             detections.append(
                 Detection(
-                    label=self._names[int(found.classes[index])],
-                    index=int(found.classes[index]),
-                    score=round(float(found.scores[index]), SCORE_DECIMALS),
+                    label=self._names[index],
+                    index=index,
+                    score=round(score, SCORE_DECIMALS),
                     box=(x1, y1, x2, y2),
-                    keypoints=UNSET if points is None else tuple((x, y) for x, y in points[row].tolist()),
+                    keypoints=keypoints,
                 )
             )
         return Answer(detections=tuple(detections), confidence=detections[0].score if detections else 0.0)
+
+    @staticmethod
+    def _points(found: Candidates, keep: NDArray[np.intp], placement: Placement) -> list[_Points | UnsetType]:
+        """Key points of each detection in frame pixels, or as many times nothing."""
+        if found.keypoints is None:
+            return [UNSET] * len(keep)
+        mapped = placement.to_frame(found.keypoints[keep]).round(_PIXEL_DECIMALS)
+        return [tuple(map(tuple, points)) for points in mapped.tolist()]
 
     def _kept(self, found: Candidates) -> NDArray[np.intp]:
         if self._decoder.suppressed:

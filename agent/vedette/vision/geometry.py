@@ -47,20 +47,23 @@ class Placement(msgspec.Struct, frozen=True):
         Returns:
             The same shape.
         """
-        pairs = np.asarray(coordinates, np.float64).reshape(-1, 2)
-        crop, region = self.crop, self.region
-        scale = np.array([crop.width / region.width, crop.height / region.height])
-        mapped = (pairs - (region.x, region.y)) * scale + (crop.x, crop.y)
-        np.clip(mapped, 0.0, np.array(self.frame_size, np.float64), out=mapped)
-        return np.asarray(mapped.reshape(np.shape(coordinates)))
+        mapped = _moved(coordinates, self.region, self.crop)
+        np.maximum(mapped, 0.0, out=mapped)
+        np.minimum(mapped, self.frame_size, out=mapped)
+        return mapped.reshape(coordinates.shape)
 
     def to_model(self, coordinates: NDArray[Any]) -> NDArray[np.float64]:
         """Map upright original pixels to model pixels; what was cropped away lands outside of the input."""
-        pairs = np.asarray(coordinates, np.float64).reshape(-1, 2)
-        crop, region = self.crop, self.region
-        scale = np.array([region.width / crop.width, region.height / crop.height])
-        mapped = (pairs - (crop.x, crop.y)) * scale + (region.x, region.y)
-        return np.asarray(mapped.reshape(np.shape(coordinates)))
+        return _moved(coordinates, self.crop, self.region).reshape(coordinates.shape)
+
+
+def _moved(coordinates: NDArray[Any], here: Rect, there: Rect) -> NDArray[np.float64]:
+    """Carry x, y pairs from one rectangle to the other; (n, 2) in double precision."""
+    pairs = coordinates.reshape(-1, 2).astype(np.float64)
+    pairs -= here[:2]
+    pairs *= (there.width / here.width, there.height / here.height)
+    pairs += there[:2]
+    return pairs
 
 
 def place(frame: FrameFormat, model_size: tuple[int, int], mode: ResizeMode) -> Placement:
