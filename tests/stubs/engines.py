@@ -7,7 +7,8 @@ All options are strings; calls of `run` are counted from 1, the opening's own ch
 ========================  ===========================================================================
 input                     shape and type of the input, "1x28x28x1:uint8"; default: the request's, uint8
 outputs                   shapes and types, "1x10:float32,1x4:int8"; default "1x10:float32"
-quantisation              scale and zero point of input and outputs, "0.00390625,-128"
+quantisation              scale and zero point of the outputs, "0.00390625,-128"; default none
+input_quantisation        the same of the input
 fill                      the value of every output element; default: the first is 1, the others are 0
 answer                    "constant" (default), "echo" (outputs hold the input's mean), "nan", "maximum"
 run_s                     seconds that each run takes
@@ -52,8 +53,25 @@ if TYPE_CHECKING:
 
 HOUR_S = 3600.0
 OPTIONS = frozenset(
-    "input outputs quantisation fill answer run_s hang_on oom_on raise_on crash_on load_s load_steps load_hang "
-    "load_fail effective check_runs".split()
+    {
+        "answer",
+        "check_runs",
+        "crash_on",
+        "effective",
+        "fill",
+        "hang_on",
+        "input",
+        "input_quantisation",
+        "load_fail",
+        "load_hang",
+        "load_s",
+        "load_steps",
+        "oom_on",
+        "outputs",
+        "quantisation",
+        "raise_on",
+        "run_s",
+    }
 )
 
 
@@ -93,10 +111,12 @@ class StubEngine:
 
     def __init__(self, request: EngineRequest) -> None:
         options = request.options
-        scale, zero_point = _quantisation(options)
+        scale, zero_point = _quantisation(options.get("quantisation", "0"))
         given = options.get("input")
         shape, dtype = (request.input_shape or (1, 4, 4, 3), "uint8") if given is None else _tensor(given)
-        self.inputs: tuple[TensorInfo, ...] = (TensorInfo("stub_input", shape, dtype, scale, zero_point),)
+        self.inputs: tuple[TensorInfo, ...] = (
+            TensorInfo("stub_input", shape, dtype, *_quantisation(options.get("input_quantisation", "0"))),
+        )
         self.outputs: tuple[TensorInfo, ...] = tuple(
             TensorInfo(f"stub_output_{index}", *_tensor(text), scale, zero_point)
             for index, text in enumerate(options.get("outputs", "1x10:float32").split(","))
@@ -176,6 +196,6 @@ def _tensor(text: str) -> tuple[tuple[int, ...], str]:
     return tuple(int(size) for size in shape.split("x")), dtype or "float32"
 
 
-def _quantisation(options: Mapping[str, str]) -> tuple[float, int]:
-    scale, _, zero_point = options.get("quantisation", "0").partition(",")
+def _quantisation(text: str) -> tuple[float, int]:
+    scale, _, zero_point = text.partition(",")
     return float(scale), int(zero_point or "0")

@@ -121,7 +121,7 @@ class Opener:
             raise self._file_failure(error) from error
 
     def _prepare(self, interpreter: Any) -> Any:  # noqa: ANN401 - the wheel has no types
-        """Fix the input's shape and allocate; here a runtime meets operators it does not know (casebook 5)."""
+        """Fix the input's shape and allocate; here a runtime meets unknown operators (casebook 5)."""
         details = interpreter.get_input_details()
         if len(details) != 1:
             names = ", ".join(str(detail["name"]) for detail in details) or "none"

@@ -15,7 +15,7 @@ from vedette.errors import BundleError, OutOfMemoryError, UnavailableError
 from vedette.vision.tensors import TensorInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -47,8 +47,14 @@ class Runtime(Protocol):
     """What this adapter uses of the onnxruntime module; a test passes its own."""
 
     __version__: str
-    SessionOptions: Callable[[], Any]
-    InferenceSession: Callable[..., Any]
+
+    def SessionOptions(self) -> Any:  # noqa: N802, ANN401 - the runtime's names; it has no types
+        """New options, all at their defaults."""
+        ...
+
+    def InferenceSession(self, *args: Any, **kwargs: Any) -> Any:  # noqa: N802, ANN401 - as above
+        """Load a model."""
+        ...
 
     def get_available_providers(self) -> list[str]:
         """Providers compiled into the wheel; says nothing of what works."""

@@ -53,7 +53,8 @@ class _Deviation:
         return 0.0 if self.difference == 0 else math.inf
 
     def __str__(self) -> str:
-        return f"case {self.case}, output {self.output!r}: off by {self.difference:.4g}, allowed {self.tolerance:.4g}"
+        off = f"off by {self.difference:.4g}, allowed {self.tolerance:.4g}"
+        return f"case {self.case}, output {self.output!r}: {off}"
 
 
 def self_test(bundle: Bundle, engine: Engine) -> SelfTest:
@@ -64,7 +65,7 @@ def self_test(bundle: Bundle, engine: Engine) -> SelfTest:
         engine: Just opened; its `input_array` is overwritten.
 
     Returns:
-        How close it came. Without golden inputs `cases` is 0: one grey frame was run, and its numbers are finite.
+        How close it came. Without golden inputs `cases` is 0: one grey frame gave finite numbers.
 
     Raises:
         BundleError: The tensors are not what the bundle declares, or the answers are not its golden ones.
@@ -76,13 +77,14 @@ def self_test(bundle: Bundle, engine: Engine) -> SelfTest:
         runner.run(np.full((height, width, 3), MID_GREY, np.uint8), "a grey frame")
         return SelfTest(cases=0, worst=0.0, detail=PROVEN_DETAIL)
     cases = load_golden(bundle).cases
-    deviations = [deviation for index, case in enumerate(cases) for deviation in runner.compare(index, case)]
+    deviations = [found for index, case in enumerate(cases) for found in runner.compare(index, case)]
     worst = max(deviations, key=lambda deviation: deviation.share)
     if worst.share > 1:
         failed = sum(deviation.share > 1 for deviation in deviations)
         raise BundleError(
-            f"{_named(bundle, engine)}: {failed} of {len(deviations)} golden outputs are out of tolerance; {worst}",
-            cure="use another accelerator or runtime, or make the golden outputs anew if the model was changed",
+            f"{_named(bundle, engine)}: {failed} of {len(deviations)} golden outputs are "
+            f"out of tolerance; {worst}",
+            cure="use another accelerator or runtime; if the model was changed, make the golden outputs anew",
         )
     return SelfTest(cases=len(cases), worst=round(worst.share, 6), detail=str(worst))
 
@@ -104,7 +106,7 @@ class _Runner:
 
     def run(self, frame: NDArray[np.uint8], what: str) -> tuple[NDArray[np.float32], ...]:
         height, width = frame.shape[:2]
-        pixels = memoryview(np.ascontiguousarray(frame)).cast("B")
+        pixels = np.ascontiguousarray(frame).data.cast("B")
         picture = picture_from_buffer(pixels, describe(width, height, PixelFormat.RGB24))
         self._preprocessor.prepare(picture, self._engine.input_array)
         outputs = self._engine.run()
@@ -113,9 +115,7 @@ class _Runner:
     def compare(self, index: int, case: GoldenCase) -> list[_Deviation]:
         got = self.run(case.frame, f"case {index}")
         if len(got) != len(case.outputs):
-            raise BundleError(
-                f"the golden file holds {len(case.outputs)} outputs, the model gives {len(got)}"
-            )
+            raise BundleError(f"the golden file has {len(case.outputs)} outputs, the model gives {len(got)}")
         if case.top1 is not None and int(np.argmax(got[0])) != case.top1:
             raise BundleError(
                 f"{self._name}: golden case {index} must be class {case.top1}, the answer is class "
@@ -147,7 +147,7 @@ def open_proven(
     progress: Progress,
     prove: Callable[[Engine], SelfTest],
 ) -> tuple[Engine, SelfTest]:
-    """Open on the best accelerator whose numbers are right: one that computes something else is a rung refused.
+    """Open on the best accelerator whose numbers are right; another is a rung refused.
 
     Args:
         open_engine: An adapter's factory.
@@ -160,7 +160,7 @@ def open_proven(
 
     Raises:
         BundleError: Even the last rung, or the CPU, gives wrong answers: it is the model.
-        EngineUnavailableError: The first rung gives wrong answers and `on_fallback` is `fail`; or as the factory.
+        EngineUnavailableError: Under `fail` the first rung gives wrong answers; or as the factory.
     """
     asked = rungs = ladder(request.accelerators)
     rejected: list[Skipped] = []
