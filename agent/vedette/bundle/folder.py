@@ -41,8 +41,8 @@ MAX_SIDECAR_BYTES = 1 << 36
 class Bundle:
     """A bundle whose files were verified.
 
-    `root` is resolved, so that a moved "current" link cannot change it. `labels` are the lines of the label file
-    (class index i at i + `output.labels.offset`), empty without one. `sha256` is the digest of the canonical
+    `root` is resolved, so that a moved "current" link cannot change it. `labels` are the lines of the label
+    file (class i at i + `output.labels.offset`), empty without one. `sha256` is the digest of the canonical
     SHA256SUMS, so of everything inside. `files` maps each name to its SHA-256. `onnx` is None for TFLite.
     """
 
