@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from vedette.vision.outputs import BoundOutput
 
 MID_GREY = 127
-PROVEN_DETAIL = "no golden inputs in the bundle: only shapes, types and finite numbers were checked"
+UNPROVEN_DETAIL = "no golden inputs in the bundle: only shapes, types and finite numbers were checked"
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def self_test(bundle: Bundle, engine: Engine) -> SelfTest:
     if bundle.spec.golden is None:
         width, height = bundle.spec.input.size
         runner.run(np.full((height, width, 3), MID_GREY, np.uint8), "a grey frame")
-        return SelfTest(cases=0, worst=0.0, detail=PROVEN_DETAIL)
+        return SelfTest(cases=0, worst=0.0, detail=UNPROVEN_DETAIL)
     cases = load_golden(bundle).cases
     deviations = [found for index, case in enumerate(cases) for found in runner.compare(index, case)]
     worst = max(deviations, key=lambda deviation: deviation.share)
