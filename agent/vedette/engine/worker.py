@@ -46,7 +46,6 @@ SEND_WAIT_S = 0.2
 # A run that fails this often in a row is a sick context: a fresh process is the cure.
 FAILURES_BEFORE_EXIT = 10
 EXIT_SICK = 75
-_MS = 1e-6
 
 
 class Worker:
@@ -196,12 +195,12 @@ class Worker:
                     answer.tensors,
                     answer.confidence,
                     latency_ms=LatencyMs(
-                        (lease.published_ns - lease.captured_ns) * _MS,
-                        (taken_ns - lease.published_ns) * _MS,
-                        (prepared_ns - taken_ns) * _MS,
-                        (inferred_ns - prepared_ns) * _MS,
-                        (answered_ns - inferred_ns) * _MS,
-                        (answered_ns - lease.captured_ns) * _MS,
+                        _ms(lease.published_ns - lease.captured_ns),
+                        _ms(taken_ns - lease.published_ns),
+                        _ms(prepared_ns - taken_ns),
+                        _ms(inferred_ns - prepared_ns),
+                        _ms(answered_ns - inferred_ns),
+                        _ms(answered_ns - lease.captured_ns),
                     ),
                 ),
                 answered_ns,
@@ -222,6 +221,11 @@ class Worker:
             wait = select.poll()
             wait.register(self._results.fileno(), select.POLLOUT)
             wait.poll(SEND_WAIT_S * 1000)
+
+
+def _ms(elapsed_ns: int) -> float:
+    """Milliseconds to the microsecond: more digits are noise, and make every result line longer."""
+    return elapsed_ns // 1000 / 1000
 
 
 def _fail_cause(error: VedetteError) -> FailCause:
