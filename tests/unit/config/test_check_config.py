@@ -85,14 +85,27 @@ def test_raw_pictures_that_cannot_be_are_refused(tmp_path: Path) -> None:
     assert "line 4: cameras.raw: stride 639 of plane 0 is below the 640 bytes" in result.stdout
 
 
+def test_sources_are_judged_as_run_would_judge_them(tmp_path: Path) -> None:
+    text = """model: {factory: m}
+cameras:
+  gopher: {input: "gopher://u:s3cret@h/x"}
+  raw: {input: "rtsp://h/x", format: y4m}
+"""
+    result = check(written(tmp_path, text))
+    assert result.exit_code == 78
+    assert "2 problems" in result.stdout
+    assert "line 3: cameras.gopher" in result.stdout
+    assert "line 4: cameras.raw" in result.stdout
+    assert "s3cret" not in result.output
+
+
 def test_files_that_are_not_here_are_noted_but_no_error(tmp_path: Path) -> None:
     """The file may be checked on a desk and run on a box."""
-    result = check(
-        written(tmp_path, "model: {factory: m}\ncameras: {a: {input: x.mp4}, b: {input: 'rtsp://h/x'}}\n")
-    )
+    text = "model: {factory: m}\ncameras: {a: {input: x.mp4}, b: {input: 'rtsp://h/x'}}\n"
+    result = check(written(tmp_path, text))
     assert result.exit_code == 0
     assert f"note: model.factory: {tmp_path / 'm'} is not on this machine" in result.stderr
-    assert f"note: cameras.a.input: {tmp_path / 'x.mp4'} is not on this machine" in result.stderr
+    assert f"note: cameras.a.input: {tmp_path / 'x.mp4'}" in result.stderr
     assert "cameras.b" not in result.stderr
 
 
