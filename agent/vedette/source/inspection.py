@@ -32,6 +32,7 @@ COMMON_SIZES = (
     (704, 576), (720, 480), (720, 576), (800, 600), (1024, 768), (1280, 720), (1280, 960), (1920, 1080),
     (2560, 1440), (3840, 2160),
 )  # fmt: skip
+COMMON_ROWS = sorted({width * bytes_a_pixel for width, _ in COMMON_SIZES for bytes_a_pixel in (1, 2, 3, 4)})
 MAX_SUGGESTIONS = 8
 
 
@@ -288,8 +289,7 @@ def _count_raw(
 def _advise_raw(sample: bytes, total: int, declared: FrameFormat | None, count: _Count) -> None:
     """Stride of the pixels, and geometries that fit; `total` bytes of an input that ended, else 0."""
     if declared is None:
-        row_sizes = sorted({width * row for width, _ in COMMON_SIZES for row in (1, 2, 3, 4)})
-        count.stride_bytes = guess_stride(sample[: 1 << 20], row_sizes)
+        count.stride_bytes = guess_stride(sample[: 1 << 20], COMMON_ROWS)
         count.suggestions = suggest_sizes(total, count.stride_bytes)
         return
     first = declared.planes[0]
@@ -301,7 +301,7 @@ def _advise_raw(sample: bytes, total: int, declared: FrameFormat | None, count: 
             "pads rows, or the width is another"
         )
     if total and total % declared.frame_bytes:
-        count.suggestions = suggest_sizes(total, count.stride_bytes)
+        count.suggestions = suggest_sizes(total, guess_stride(sample[: 1 << 20], COMMON_ROWS))
 
 
 def suggest_sizes(total_bytes: int, stride_bytes: int) -> tuple[str, ...]:
