@@ -142,7 +142,7 @@ def _engine_lines(summary: RunSummary) -> list[str]:
         return [*lines, "! no model was loaded"]
     lines.append(
         f"engine  {engine.runtime} on {engine.effective}, {_plural(engine.threads, 'thread')}, "
-        f"loaded in {engine.load_ms / 1e3:.1f} s"
+        f"loaded in {_load_text(engine.load_ms)}"
     )
     if engine.degraded:
         lines.append(f"! asked for {', '.join(engine.asked)} and got {engine.effective}:")
@@ -230,9 +230,13 @@ def duration_text(duration_s: float) -> str:
     return f"{hours:,} h {minutes:02d} min"
 
 
+def _load_text(load_ms: float) -> str:
+    return f"{load_ms:.0f} ms" if load_ms < 999.5 else duration_text(load_ms / 1e3)
+
+
 def _causes(counts: Mapping[str, int]) -> str:
     """One cause a line: `12 superseded`; or `0`."""
-    return "\n".join(f"{count:,} {cause}" for cause, count in counts.items()) or "0"
+    return "\n".join(f"{count:,} {cause.replace('_', ' ')}" for cause, count in counts.items()) or "0"
 
 
 def _plural(count: int, one: str, many: str | None = None) -> str:

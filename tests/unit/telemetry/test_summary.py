@@ -100,7 +100,7 @@ def test_a_person_reads_counts_causes_and_latencies() -> None:
     screen = on_screen(summary_of_run())
     assert "300 answers from 2 cameras in 10.0 s, 30.0 a second" in screen
     assert "person 3" in screen
-    assert "onnxruntime 1.32 on cpu, 2 threads" in screen
+    assert "onnxruntime 1.32 on cpu, 2 threads, loaded in 830 ms" in screen
     for words in (
         ("front", "307", "300", "3 superseded", "1 decode", "30.0", "5.6"),
         ("infer", "the engine", "4.6"),
@@ -150,6 +150,15 @@ def test_a_clock_fault_is_said() -> None:
     meter.record("front", LATENCY, -1.0)
     summary = summarise(ledger.snapshot(), meter, duration_s=1.0, model=MODEL, engine=report())
     assert "1 latency made no sense" in on_screen(summary)
+
+
+def test_causes_read_as_words_on_the_screen_and_as_keys_in_json() -> None:
+    ledger, meter = finished_run()
+    ledger.observe_ring("back", 1, {})
+    ledger.failed("back", FailCause.OUT_OF_MEMORY)
+    summary = summarise(ledger.snapshot(), meter, duration_s=1.0, model=MODEL, engine=report())
+    assert "1 out of memory" in on_screen(summary)
+    assert summary.cameras[1].failed == {"out_of_memory": 1}
 
 
 def test_a_run_that_never_started_is_no_division_by_zero() -> None:
