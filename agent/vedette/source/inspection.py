@@ -10,6 +10,7 @@ import numpy as np
 from vedette.clock import Clock, SystemClock
 from vedette.errors import BadInputError, FrameError, SourceLostError
 from vedette.source.byteio import FdReader
+from vedette.source.geometry import ALIGNMENTS, COMMON_ROWS, guess_stride, suggest_sizes
 from vedette.source.jpeg import examine
 from vedette.source.jpegstream import START, Chunk, JpegScanner
 from vedette.source.y4m import (
@@ -26,14 +27,6 @@ if TYPE_CHECKING:
 
 READ_BYTES = 256 << 10
 SAMPLE_BYTES = 4 << 20
-ALIGNMENTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-COMMON_SIZES = (
-    (160, 120), (176, 144), (320, 240), (352, 288), (416, 416), (640, 360), (640, 480), (640, 640),
-    (704, 576), (720, 480), (720, 576), (800, 600), (1024, 768), (1280, 720), (1280, 960), (1920, 1080),
-    (2560, 1440), (3840, 2160),
-)  # fmt: skip
-COMMON_ROWS = sorted({width * bytes_a_pixel for width, _ in COMMON_SIZES for bytes_a_pixel in (1, 2, 3, 4)})
-MAX_SUGGESTIONS = 8
 
 
 class Inspection(msgspec.Struct, frozen=True):
@@ -174,26 +167,6 @@ def guess_container(head: bytes) -> str:
     return "rawvideo"
 
 
-def guess_stride(sample: bytes, candidates: list[int]) -> int:
-    """The row stride at which neighbouring rows are most alike; 0 where the pixels do not tell.
-
-    Rows of a picture resemble those above them, so the mean absolute difference between bytes one stride
-    apart is smallest at the true one.
-    """
-    pixels = np.frombuffer(sample, np.uint8).astype(np.int16)
-    scores = []
-    for candidate in candidates:
-        if 0 < candidate <= len(pixels) // 4:
-            difference = np.abs(pixels[candidate:] - pixels[:-candidate])
-            scores.append((float(difference.mean()), candidate))
-    if not scores:
-        return 0
-    scores.sort()
-    if len(scores) > 1 and scores[0][0] > 0.8 * scores[1][0]:
-        return 0
-    return scores[0][1]
-
-
 def _after(head: bytes, head_ns: int, pieces: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
     yield head, head_ns
     yield from pieces
@@ -302,22 +275,6 @@ def _advise_raw(sample: bytes, total: int, declared: FrameFormat | None, count: 
         )
     if total and total % declared.frame_bytes:
         count.suggestions = suggest_sizes(total, guess_stride(sample[: 1 << 20], COMMON_ROWS))
-
-
-def suggest_sizes(total_bytes: int, stride_bytes: int) -> tuple[str, ...]:
-    """Common geometries into which `total_bytes` divide, those whose rows have `stride_bytes` first."""
-    found = []
-    for width, height in COMMON_SIZES:
-        for pixel in PixelFormat:
-            candidate = describe(width, height, pixel)
-            frames, rest = divmod(total_bytes, candidate.frame_bytes)
-            fits_rows = candidate.planes[0].stride_bytes == stride_bytes
-            fits_size = bool(total_bytes) and rest == 0
-            if fits_size or (fits_rows and not total_bytes):
-                text = f"--size {width}x{height} --pix-fmt {pixel.value}"
-                found.append((not fits_rows, -frames if not fits_rows else 0, text + f" ({frames} frames)"))
-    found.sort(key=lambda item: item[:2])
-    return tuple(text if total_bytes else text.split(" (")[0] for _, _, text in found[:MAX_SUGGESTIONS])
 
 
 def _report(container: str, count: _Count, seen: _Seen, *, declared: bool) -> Inspection:

@@ -17,6 +17,7 @@ from vedette.errors import BadInputError, ConfigError
 from vedette.source.package_files import SCHEME as PACKAGE_SCHEME
 from vedette.source.package_files import resolve_package_file
 from vedette.source.urls import redact_url
+from vedette.source.v4l2 import is_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,7 +104,7 @@ def kind_of(spec: SourceSpec) -> tuple[str, str]:
         return "synthetic", text
     if text.startswith(PIPES):
         return _needs_container(spec), text
-    if text.startswith("/dev/") or (text.isascii() and text.isdigit()):
+    if is_device(text):
         return "device", text
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", text)
     if scheme is not None and scheme[1].lower() != "file":

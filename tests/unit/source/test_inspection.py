@@ -11,7 +11,8 @@ import pytest
 
 from vedette.clock import ManualClock
 from vedette.errors import BadInputError
-from vedette.source.inspection import guess_container, guess_stride, inspect_pipe, suggest_sizes
+from vedette.source.geometry import guess_stride, suggest_sizes
+from vedette.source.inspection import guess_container, inspect_pipe
 from vedette.wire.pixels import PixelFormat
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from tests.stubs.sinks import ListSink, drain
 
 from vedette.clock import ManualClock
 from vedette.errors import BadInputError, ConfigError, SourceLostError
-from vedette.source.opencv import Nature, OpenCvSource, diagnose, open_device, open_file
+from vedette.source.capture import CaptureSource, Nature
+from vedette.source.opencv import diagnose, open_device, open_file
 from vedette.source.port import SourceSpec
 from vedette.source.v4l2 import check_device, device_path, fourcc_name, requested_fourcc
 from vedette.wire.causes import DropCause
@@ -83,8 +84,8 @@ def flat(value: int, width: int = 4, height: int = 2) -> Pixels:
     return np.full((height, width, 3), value, np.uint8)
 
 
-def device_over(capture: FakeCapture, **changes: object) -> OpenCvSource:
-    return OpenCvSource(lambda: capture, spec_of(**changes), Nature.DEVICE, description="fake camera")
+def device_over(capture: FakeCapture, **changes: object) -> CaptureSource:
+    return CaptureSource(lambda: capture, spec_of(**changes), Nature.DEVICE, description="fake camera")
 
 
 def test_every_frame_of_a_file_arrives_in_order(clips: Path) -> None:
@@ -135,7 +136,7 @@ def test_a_live_file_is_a_camera_that_never_ends(clips: Path) -> None:
     """`live` and `loop`: one frame each 100 ms of the clock, across the end of the file."""
     clock = ManualClock(5_000_000_000)
     path = str(clips / "clip.mp4")
-    source = OpenCvSource(
+    source = CaptureSource(
         lambda: cv2.VideoCapture(path, cv2.CAP_FFMPEG),
         spec_of(live=True, loop=True),
         Nature.FILE,
@@ -153,7 +154,7 @@ def test_a_live_file_is_a_camera_that_never_ends(clips: Path) -> None:
 def test_a_stop_is_seen_while_a_live_file_waits(clips: Path) -> None:
     """The wait for a frame's time is sliced."""
     clock = ManualClock()
-    source = OpenCvSource(
+    source = CaptureSource(
         lambda: cv2.VideoCapture(str(clips / "clip.mp4"), cv2.CAP_FFMPEG),
         spec_of(live=True),
         Nature.FILE,
@@ -183,7 +184,7 @@ def test_a_file_that_is_no_video_says_why(tmp_path: Path, content: bytes | None,
 def test_a_file_that_ends_early_is_an_error() -> None:
     """A container that declares 100 frames and gives 3 is damaged; that is not a regular end."""
     capture = FakeCapture([flat(1), flat(2), flat(3)], properties={cv2.CAP_PROP_FRAME_COUNT: 100.0})
-    source = OpenCvSource(lambda: capture, spec_of(), Nature.FILE, description="clip.avi")
+    source = CaptureSource(lambda: capture, spec_of(), Nature.FILE, description="clip.avi")
     sink = ListSink()
     with pytest.raises(BadInputError, match="after 3 of 100 frames"):
         drain(source, sink)
@@ -194,7 +195,7 @@ def test_a_frame_is_stamped_when_grab_returns() -> None:
     """Case 46: local monotonic arrival, before decoding; nothing of the camera's own time is used."""
     clock = ManualClock()
     capture = FakeCapture([flat(1), flat(2), flat(3)], clock=clock, grab_s=0.04)
-    source = OpenCvSource(
+    source = CaptureSource(
         lambda: capture, spec_of(), Nature.STREAM, description="stream", clock=clock, sleep=clock.advance_s
     )
     sink = ListSink()
@@ -205,7 +206,7 @@ def test_a_frame_is_stamped_when_grab_returns() -> None:
 
 def test_case_14_a_stream_without_a_frame_is_lost() -> None:
     """Case 14: the end of a camera is never a regular end."""
-    source = OpenCvSource(
+    source = CaptureSource(
         lambda: FakeCapture([flat(1)]), spec_of(), Nature.STREAM, description="rtsp://cam/1"
     )
     sink = ListSink()
@@ -223,7 +224,7 @@ def test_case_15_frames_queued_while_nobody_read_are_thrown_away() -> None:
         opened.append(FakeCapture([flat(10 * len(opened) + 1), flat(2)], clock=clock))
         return opened[-1]
 
-    source = OpenCvSource(
+    source = CaptureSource(
         open_capture, spec_of(), Nature.STREAM, description="stream", clock=clock, sleep=clock.advance_s
     )
     clock.advance_s(90)
@@ -269,7 +270,7 @@ def test_a_frame_that_cannot_be_converted_is_counted() -> None:
 def test_what_the_device_really_gives_is_noted() -> None:
     """Asked 1280x720 MJPG at 30, got 640x480 YUYV at 10: three sentences; as asked: none."""
     properties = {cv2.CAP_PROP_FPS: 10.0, cv2.CAP_PROP_FOURCC: float(cv2.VideoWriter.fourcc(*"YUYV"))}
-    source = OpenCvSource(
+    source = CaptureSource(
         lambda: FakeCapture([flat(1, 640, 480)], properties=properties),
         spec_of(width=1280, height=720, fps=30.0),
         Nature.DEVICE,
