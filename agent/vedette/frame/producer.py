@@ -126,9 +126,9 @@ class RingProducer:
         words = self._words
         limit = max(0, words[layout.W_HEAD] - 1) if self._newest_wins else words[layout.W_DONE]
         leases = self._leases.tolist()
-        best, best_seq = -1, limit
+        best, best_seq = -1, -1
         for slot, seq in enumerate(self._slot_seqs.tolist()):
-            if seq <= best_seq and slot + 1 not in leases:
+            if best_seq < seq <= limit and slot + 1 not in leases:
                 best, best_seq = slot, seq
         return best
 

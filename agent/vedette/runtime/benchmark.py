@@ -24,7 +24,7 @@ from vedette.frame.layout import RingGeometry
 from vedette.frame.producer import RingProducer
 from vedette.frame.ring import Ring, create_ring
 from vedette.runtime.worker_process import WorkerProcess, WorkerState
-from vedette.wire.bundle import Colour, TensorLayout
+from vedette.wire.bundle import Colour, Interpolation, TensorLayout
 from vedette.wire.messages import Failure
 from vedette.wire.pixels import PixelFormat, describe
 
@@ -39,6 +39,11 @@ if TYPE_CHECKING:
 CAMERA = "bench"
 ANSWER_TIMEOUT_S = 30.0
 WARMUP_FRAMES = 30
+_SAMPLING = {
+    Interpolation.LINEAR: cv2.INTER_LINEAR,
+    Interpolation.AREA: cv2.INTER_AREA,
+    Interpolation.NEAREST: cv2.INTER_NEAREST,
+}
 
 
 class Percentiles(msgspec.Struct, frozen=True):
@@ -140,9 +145,10 @@ def straight_script(model: Model, frame: NDArray[np.uint8]) -> Callable[[], Any]
     size = (spec.size[0], spec.size[1])
     target = model.engine.input_array
     offset, scale = _affine(model)
+    sampling = _SAMPLING[spec.interpolation]
 
     def once() -> Any:  # noqa: ANN401 - raw engine outputs
-        small = cv2.resize(frame, size, interpolation=cv2.INTER_LINEAR)
+        small = cv2.resize(frame, size, interpolation=sampling)
         if spec.colour is Colour.RGB:
             small = cv2.cvtColor(small, cv2.COLOR_BGR2RGB)
         elif spec.colour is Colour.GRAY:

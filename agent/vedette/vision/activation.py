@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,11 @@ def sigmoid(logits: NDArray[Any]) -> NDArray[np.float64]:
     return np.asarray(1.0 / (1.0 + np.exp(-bounded)))
 
 
+def sigmoid_value(logit: float) -> float:
+    """`sigmoid` of one Python number."""
+    return 1.0 / (1.0 + math.exp(-min(max(logit, -_SATURATED), _SATURATED)))
+
+
 def highest_softmax(logits: NDArray[Any], axis: int) -> NDArray[np.float64]:
     """Softmax of the largest logit along an axis: 1 / sum(exp(x - max))."""
     shifted = np.subtract(logits, logits.max(axis=axis, keepdims=True), dtype=np.float64)
@@ -41,12 +47,27 @@ def given(scores: NDArray[Any], name: str, step: float) -> NDArray[np.float64]:
         FrameError: `bad_output`: they are no probabilities.
     """
     bounded = scores.astype(np.float64)
+    if bounded.size:
+        _refuse_beyond(float(bounded.min()), float(bounded.max()), name, step)
+    return np.asarray(np.minimum(np.maximum(bounded, 0.0), 1.0))
+
+
+def given_values(scores: list[float], name: str, step: float) -> list[float]:
+    """`given` for a few Python numbers, at least one.
+
+    Raises:
+        FrameError: `bad_output`: they are no probabilities.
+    """
+    _refuse_beyond(min(scores), max(scores), name, step)
+    return [min(max(score, 0.0), 1.0) for score in scores]
+
+
+def _refuse_beyond(lowest: float, highest: float, name: str, step: float) -> None:
     slack = _SLACK + step
-    if bounded.size and (bounded.max() > 1.0 + slack or bounded.min() < -slack):
+    if highest > 1.0 + slack or lowest < -slack:
         error = bad_output(
-            f"output.activation is given, but {name!r} holds {bounded.min():.4g}..{bounded.max():.4g}, "
+            f"output.activation is given, but {name!r} holds {lowest:.4g}..{highest:.4g}, "
             "which are no probabilities"
         )
         error.cure = "set output.activation to softmax or sigmoid, or correct output.layout"
         raise error
-    return np.asarray(np.minimum(np.maximum(bounded, 0.0), 1.0))

@@ -30,6 +30,7 @@ class BoundOutput(msgspec.Struct, frozen=True):
 
     position: int
     info: TensorInfo
+    dtype: np.dtype[Any]
     affine: Affine | None
 
     @property
@@ -46,7 +47,7 @@ class BoundOutput(msgspec.Struct, frozen=True):
         if self.position >= len(outputs):
             raise bad_output(f"the engine gave {len(outputs)} outputs, {self.info.name!r} is missing")
         stored = outputs[self.position]
-        if stored.dtype.name != self.info.dtype or not _shape_fits(stored.shape, self.info.shape):
+        if stored.dtype != self.dtype or not _shape_fits(stored.shape, self.info.shape):
             raise bad_output(
                 f"the output {self.info.name!r} is {stored.dtype} {stored.shape}, "
                 f"declared is {self.info.dtype} {self.info.shape}"
@@ -54,6 +55,10 @@ class BoundOutput(msgspec.Struct, frozen=True):
         if stored.dtype.kind == "f" and not _finite(stored):
             raise bad_output(f"the output {self.info.name!r} holds NaN or infinity")
         return stored
+
+    def real_value(self, stored: float) -> float:
+        """`real` for a single value that is already a Python number."""
+        return stored if self.affine is None else self.affine.scale * (stored - self.affine.zero_point)
 
     def real(self, stored: NDArray[Any]) -> NDArray[np.float32]:
         """Turn any part of the tensor into real values, with this tensor's own parameters."""
@@ -83,7 +88,10 @@ def bind_outputs(spec: OutputSpec, outputs: tuple[TensorInfo, ...]) -> tuple[Bou
     overrides = spec.quantisation or (None,) * len(order)
     return tuple(
         BoundOutput(
-            position, outputs[position], affine_of(outputs[position], override, "output.quantisation")
+            position,
+            outputs[position],
+            np.dtype(outputs[position].dtype),
+            affine_of(outputs[position], override, "output.quantisation"),
         )
         for position, override in zip(order, overrides, strict=True)
     )

@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+# Up to here a sort of Python numbers is quicker than the calls into NumPy.
+_FEW = 32
+
+
 def best_first(scores: NDArray[Any], count: int) -> NDArray[np.intp]:
     """Indices of the `count` highest scores (n,), highest first; equal scores keep their index order."""
     if scores.dtype.kind in "iu":
@@ -20,3 +24,13 @@ def best_first(scores: NDArray[Any], count: int) -> NDArray[np.intp]:
         eligible = np.flatnonzero(scores >= lowest)
         return eligible[np.argsort(-scores[eligible], kind="stable")[:count]]
     return np.argsort(-scores, kind="stable")
+
+
+def best_few(scores: NDArray[Any], count: int) -> tuple[list[int], list[float]]:
+    """`best_first` and the scores there as Python numbers; quick for a handful of classes."""
+    if scores.size > _FEW:
+        best = best_first(scores, count)
+        return best.tolist(), scores[best].tolist()
+    values = scores.tolist()
+    few = sorted(range(len(values)), key=values.__getitem__, reverse=True)[:count]
+    return few, [values[index] for index in few]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vedette.vision.nms import suppress
-from vedette.vision.ranking import best_first
+from vedette.vision.ranking import best_few, best_first
 from vedette.wire.bundle import Nms
 
 if TYPE_CHECKING:
@@ -126,3 +126,4 @@ def test_the_best_come_first_and_ties_keep_their_order(scores: list[int], count:
     )
     ranked = sorted(range(len(scores)), key=lambda index: (-float(values[index]), index))
     assert best_first(values, count).tolist() == ranked[:count]
+    assert best_few(values, count) == (ranked[:count], values[ranked[:count]].tolist())
