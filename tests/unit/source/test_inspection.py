@@ -53,7 +53,7 @@ def test_an_mjpeg_pipe_is_recognised_and_its_damage_counted(
 
 
 class CameraClock(ManualClock):
-    """Each look at the clock costs 5 ms; each 40 ms that passed, a camera writes a frame into the pipe."""
+    """Time goes on at each look at it, a third of a frame; the camera writes a frame each 40 ms of it."""
 
     def __init__(self, writer: int, frame: bytes) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class CameraClock(ManualClock):
         self._next_ns = 0
 
     def monotonic_ns(self) -> int:
-        self.advance_s(0.005)
+        self.advance_s(0.013_333_334)
         now_ns = super().monotonic_ns()
         if now_ns >= self._next_ns:
             self._next_ns += 40_000_000
