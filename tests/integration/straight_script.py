@@ -65,7 +65,7 @@ class LiteRt:
         return [self._real(output) for output in self._outputs]
 
     def _real(self, output: dict[str, Any]) -> NDArray[Any]:
-        stored = self._interpreter.get_tensor(output["index"])
+        stored: NDArray[Any] = self._interpreter.get_tensor(output["index"])
         scale, zero_point = output["quantization"]
         return (stored.astype(np.float64) - zero_point) * scale if scale else stored
 

@@ -48,7 +48,7 @@ def agent_model(bundle: str) -> Iterator[Model]:
 
 def answer(model: Model, picture: Picture) -> Answer:
     height, width = picture.shape[:2]
-    frame = picture_from_buffer(memoryview(picture).cast("B"), describe(width, height, PixelFormat.BGR24))
+    frame = picture_from_buffer(picture.data.cast("B"), describe(width, height, PixelFormat.BGR24))
     return model.answer(frame)
 
 
@@ -103,7 +103,9 @@ def labelled_pictures(archive: Path) -> Iterator[tuple[str, Picture]]:
         for name in sorted(opened.namelist()):
             if not name.endswith("/"):
                 data = np.frombuffer(opened.read(name), np.uint8)
-                yield name.split("/")[-2], cv2.imdecode(data, cv2.IMREAD_COLOR)
+                picture = cv2.imdecode(data, cv2.IMREAD_COLOR)
+                assert picture is not None, f"{name} cannot be decoded"
+                yield name.split("/")[-2], np.asarray(picture, np.uint8)
 
 
 def test_cifar_is_as_often_right_as_its_authors_say() -> None:
