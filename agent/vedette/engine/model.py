@@ -6,9 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vedette.bundle.compatibility import check_runtime
 from vedette.bundle.folder import load_bundle
 from vedette.engine.port import EngineRequest
-from vedette.engine.registry import resolve
+from vedette.engine.registry import installed_runtime, resolve
 from vedette.engine.selftest import open_proven, self_test
 from vedette.vision.picture import picture_from_buffer
 from vedette.vision.postprocess import build_postprocessor
@@ -82,6 +83,10 @@ def load_model(spec: WorkerSpec, progress: Progress) -> Model:
     root = Path(spec.bundle)
     progress(f"checking bundle {root.name}")
     bundle = load_bundle(root)
+    engine_name = bundle.spec.engine.value
+    runtime = None if engine_name in spec.plugins else installed_runtime(engine_name)
+    if runtime is not None:
+        check_runtime(bundle, *runtime)
     channels = 1 if bundle.spec.input.colour.value == "gray" else 3
     request = EngineRequest(
         model_path=bundle.model_path,
@@ -93,8 +98,8 @@ def load_model(spec: WorkerSpec, progress: Progress) -> Model:
         input_shape=input_shape(bundle.spec.input, channels=channels),
         options=spec.options,
     )
-    open_engine = resolve(bundle.spec.engine.value, spec.plugins)
-    progress(f"loading {bundle.spec.name} {bundle.spec.version} with {bundle.spec.engine.value}")
+    open_engine = resolve(engine_name, spec.plugins)
+    progress(f"loading {bundle.spec.name} {bundle.spec.version} with {engine_name}")
     engine, test = open_proven(open_engine, request, progress, partial(self_test, bundle))
     try:
         model = Model(bundle, engine, test)

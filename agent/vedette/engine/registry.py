@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 from typing import TYPE_CHECKING, cast
 
 from vedette.errors import ConfigError, EngineUnavailableError
@@ -16,6 +17,30 @@ ENGINES: dict[str, str] = {
     "litert": "vedette.engine.litert:open_litert",
     "onnx": "vedette.engine.onnx:open_onnx",
 }
+
+# Distributions that may bring an engine's runtime, in the adapters' order of preference.
+DISTRIBUTIONS: dict[str, tuple[str, ...]] = {
+    "litert": ("ai-edge-litert", "tflite-runtime"),
+    "onnx": (
+        "onnxruntime",
+        "onnxruntime-gpu",
+        "onnxruntime-openvino",
+        "onnxruntime-qnn",
+        "onnxruntime-rocm",
+        "onnxruntime-migraphx",
+        "onnxruntime-webgpu",
+    ),
+}
+
+
+def installed_runtime(engine: str) -> tuple[str, str] | None:
+    """(distribution, version) of the runtime that an engine would use; None when none is installed."""
+    for distribution in DISTRIBUTIONS.get(engine, ()):
+        try:
+            return distribution, importlib.metadata.version(distribution)
+        except importlib.metadata.PackageNotFoundError:  # noqa: PERF203 - seven at most, once a load
+            continue
+    return None
 
 
 def resolve(name_or_factory: str, plugins: Mapping[str, str] | None = None) -> OpenEngine:
