@@ -48,6 +48,8 @@ def pipe(  # noqa: PLR0917 - click passes by keyword
     \b
     ffmpeg -i clip.mp4 -f yuv4mpegpipe - | vedette-agent pipe --model models/person --format y4m
     """
+    if sys.stdin is None:
+        raise UsageError("standard input is closed, frames are expected there", cure="pipe something in")
     if sys.stdin.isatty():
         raise UsageError(
             "standard input is a terminal, frames are expected there",

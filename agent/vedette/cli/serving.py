@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vedette.clock import SystemClock
-from vedette.errors import InternalError
+from vedette.errors import InternalError, UnavailableError
 from vedette.runtime.compose import build_daemon
 from vedette.runtime.daemon import Stopping
 from vedette.telemetry.live import LiveStatus
@@ -53,11 +53,18 @@ def serve(plan: RunPlan, terminal: Terminal, *, summary_to: Path | None = None) 
         terminal.say(f"stopped: {stopping.reason}")
     terminal.summary(summary)
     if summary_to is not None:
-        summary_to.write_bytes(to_json(summary) + b"\n")
+        _write_summary(summary_to, summary)
     if error is not None:
         raise error
     if summary.imbalance:
         raise InternalError(f"frames are not accounted for: {summary.imbalance}")
+
+
+def _write_summary(path: Path, summary: RunSummary) -> None:
+    try:
+        path.write_bytes(to_json(summary) + b"\n")
+    except OSError as error:
+        raise UnavailableError(f"cannot write the summary to {path}: {error.strerror}") from error
 
 
 def summary_of(daemon: Daemon, duration_s: float) -> RunSummary:

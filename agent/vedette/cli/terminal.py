@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from typing import TYPE_CHECKING
@@ -34,30 +35,44 @@ class Terminal:
     def say(self, text: str) -> None:
         """One remark, above the status line."""
         if not self._quiet:
-            self._clear()
-            sys.stderr.write(f"{text}\n")
-            sys.stderr.flush()
+            self._write(f"{self._cleared()}{text}\n")
 
     def status(self, line: str) -> None:
         """Replace the status line; nothing happens when nobody looks."""
         if self.interactive:
-            sys.stderr.write(f"{CLEAR_LINE}{line}")
-            sys.stderr.flush()
+            self._write(f"{CLEAR_LINE}{line}")
             self._status_shown = True
 
     def summary(self, summary: RunSummary) -> None:
         """The final tables."""
         if self._quiet:
             return
-        self._clear()
         from rich.console import Console  # noqa: PLC0415 - slow to import, needed at the end only
 
         from vedette.telemetry.summary import render  # noqa: PLC0415 - as above
 
-        width = None if self._tty else DEFAULT_COLUMNS
-        render(summary, Console(stderr=True, width=width))
+        console = Console(stderr=True, width=None if self._tty else DEFAULT_COLUMNS)
+        with console.capture() as tables:
+            render(summary, console)
+        self._write(f"{self._cleared()}{tables.get()}")
 
-    def _clear(self) -> None:
-        if self._status_shown:
-            sys.stderr.write(CLEAR_LINE)
-            self._status_shown = False
+    def _cleared(self) -> str:
+        """What takes the status line away, if one is shown."""
+        shown, self._status_shown = self._status_shown, False
+        return CLEAR_LINE if shown else ""
+
+    def _write(self, text: str) -> None:
+        """Nobody who listens is no reason to stop working: from then on nothing is said (casebook 58)."""
+        try:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+        except OSError:
+            silence_stderr()
+            self._quiet = True
+
+
+def silence_stderr() -> None:
+    """Point standard error at nothing, so that neither we nor the interpreter's exit trip over it again."""
+    nothing = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    os.dup2(nothing, 2)
+    os.close(nothing)

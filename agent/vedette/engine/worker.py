@@ -77,6 +77,7 @@ class Worker:
         while not self._stopping:
             served = self._serve_one()
             if self._failures_in_a_row >= FAILURES_BEFORE_EXIT:
+                sys.stderr.write(f"{FAILURES_BEFORE_EXIT} frames in a row failed; a new process may help\n")
                 return EXIT_SICK
             now_ns = time.monotonic_ns()
             if not served:
@@ -162,6 +163,7 @@ class Worker:
         lease = self._take(camera)
         if lease is None:
             return
+        taken_ns = max(taken_ns, lease.published_ns)  # a newer frame may have come in between
         model = self._model
         try:
             picture = camera.picture(lease)

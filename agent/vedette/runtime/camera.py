@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vedette.errors import ConfigError, UnavailableError, VedetteError, rebuild_error
+from vedette.errors import UnavailableError, VedetteError, rebuild_error
 from vedette.frame.channel import Channel, PeerGoneError, channel_pair
-from vedette.frame.layout import MAX_RING_BYTES, RingGeometry
+from vedette.frame.layout import RingGeometry
 from vedette.frame.ring import Ring, create_ring
 from vedette.runtime.child import Child, describe_exit
 from vedette.source.messages import (
@@ -21,16 +21,19 @@ from vedette.source.messages import (
     RefuseRing,
     SourceFailed,
     StopSource,
+    ToSource,
     UseRing,
 )
+from vedette.source.registry import kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from vedette.clock import Clock
     from vedette.runtime.plan import CameraPlan
     from vedette.runtime.restart import Restarts
-    from vedette.source.port import SourceInfo
+    from vedette.runtime.ring_budget import RingBudget
+    from vedette.source.port import SourceInfo, SourceSpec
 
 SOURCE_MODULE = "vedette.source.child"
 # A child's interpreter and OpenCV need time to start before the input's own time-out begins.
@@ -46,35 +49,6 @@ class CameraState(str, Enum):
     RUNNING = "running"
     ENDED = "ended"
     FAILED = "failed"
-
-
-class RingBudget:
-    """The memory that all rings together may take."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
-        self._used: dict[str, int] = {}
-
-    def reserve(self, camera: str, geometry: RingGeometry) -> None:
-        """Set the memory of a camera's ring aside.
-
-        Raises:
-            ConfigError: It is over the limit; the message says how much would be needed.
-        """
-        others = sum(used for name, used in self._used.items() if name != camera)
-        needed = geometry.total_bytes
-        if needed > MAX_RING_BYTES or others + needed > self._limit_bytes:
-            raise ConfigError(
-                f"camera {camera}: its frame ring needs {needed:,} bytes ({geometry.slots} slots of "
-                f"{geometry.slot_bytes:,}); {max(0, self._limit_bytes - others):,} of the "
-                f"{self._limit_bytes:,} bytes for rings are free",
-                cure=f"set limits.ring_memory to at least {others + needed}, or use fewer slots",
-            )
-        self._used[camera] = needed
-
-    def release(self, camera: str) -> None:
-        """Give a camera's memory back."""
-        self._used.pop(camera, None)
 
 
 class Camera:
@@ -103,10 +77,13 @@ class Camera:
         self._say = say
         self._start_at_ns = clock.monotonic_ns()
         self._opened_by_ns = 0
+        self._lent_at_ns = 0
+        self._head_at_start = 0
         self._wanted_bytes = 0
         self.retired_rings: list[Ring] = []
         self._farewell: SourceFailed | Ended | None = None
         self._killed_for = ""
+        self._child_has_ring = False
 
     @property
     def live(self) -> bool:
@@ -125,12 +102,22 @@ class Camera:
             self._start(now_ns)
         elif self.state is CameraState.OPENING and now_ns > self._opened_by_ns:
             self._kill(f"did not open within {self.plan.source.open_timeout_s:g} s")
-        elif self.state is CameraState.HELD and (worker_ready or self.live):
-            self._give_ring()
-        elif self.state is CameraState.RUNNING and self.ring is not None and self.live:
-            mute_s = (now_ns - self.ring.producer_pulse_ns) / 1e9
-            if mute_s > self.plan.source.stall_s:
-                self._kill(f"no frame for {self.plan.source.stall_s:g} s")
+        elif self.state is CameraState.HELD and self.error is None and (worker_ready or self.live):
+            self._give_ring(now_ns)
+        elif self.state is CameraState.RUNNING and self.ring is not None:
+            self._watch(self.ring, now_ns)
+
+    def _watch(self, ring: Ring, now_ns: int) -> None:
+        """Kill a source without a pulse, and forgive earlier losses once this connection gave a frame.
+
+        A source whose producer thinks, or whose reader is slow, keeps its pulse; so a file's decoder that
+        hangs is told from a slow pipe. The pulse in the ring may be that of the child before this one.
+        """
+        if ring.head > self._head_at_start:
+            self.restarts.proved_good()
+        mute_s = (now_ns - max(ring.producer_pulse_ns, self._lent_at_ns)) / 1e9
+        if mute_s > self.plan.source.stall_s:
+            self._kill(f"no frame and no sign of life for {self.plan.source.stall_s:g} s")
 
     def _start(self, now_ns: int) -> None:
         ours, theirs = channel_pair()
@@ -145,7 +132,8 @@ class Camera:
         finally:
             theirs.close()
         self.control = Channel(ours, FromSource)
-        self._farewell, self._killed_for = None, ""
+        self._farewell, self._killed_for, self._child_has_ring = None, "", False
+        self._head_at_start = 0 if self.ring is None else self.ring.head
         self._opened_by_ns = now_ns + round((self.plan.source.open_timeout_s + START_GRACE_S) * 1e9)
         self.state = CameraState.OPENING
 
@@ -169,13 +157,25 @@ class Camera:
                 for note in message.info.notes:
                     self._say(f"{self.name}: {note}")
             self.state = CameraState.HELD
+            self._check_budget()
         elif isinstance(message, NeedRing):
             self._wanted_bytes = message.slot_bytes
             self.state = CameraState.HELD
         else:
             self._farewell = message
 
-    def _give_ring(self) -> None:
+    def _check_budget(self) -> None:
+        """Refuse a first ring as soon as its size is known, not after a model was loaded for it."""
+        if self.ring is None:
+            try:
+                self._budget.reserve(self.name, self._geometry())
+            except VedetteError as error:
+                self._refuse(error)
+
+    def _geometry(self) -> RingGeometry:
+        return RingGeometry(self.plan.slots, self._wanted_bytes, self.live)
+
+    def _give_ring(self, now_ns: int) -> None:
         """Lend the child a ring that is large enough; the old one must be read out first when lossless."""
         ring = self.ring
         if ring is not None and ring.geometry.slot_bytes < self._wanted_bytes:
@@ -187,14 +187,30 @@ class Camera:
                 ring = self._new_ring()
         except VedetteError as error:
             self._refuse(error)
-            return
-        if self.control is not None and self.control.send(UseRing(), ring.handles.fds):
+            ring = self.ring
+            if ring is None or self._child_has_ring:
+                return
+        if self._tell(UseRing(), ring.handles.fds):
+            self._lent_at_ns = now_ns
+            self._child_has_ring = True
             self.state = CameraState.RUNNING
 
+    def _tell(self, message: ToSource, fds: Sequence[int] = ()) -> bool:
+        """Send to the child; False when it cannot be told, because it is gone or does not listen."""
+        try:
+            return self.control is not None and self.control.send(message, fds)
+        except PeerGoneError:
+            return False  # its end is seen at the next look at its pidfd
+
     def _new_ring(self) -> Ring:
-        geometry = RingGeometry(self.plan.slots, self._wanted_bytes, self.live)
+        geometry = self._geometry()
         self._budget.reserve(self.name, geometry)
-        ring = Ring(create_ring(geometry, name=self.name))
+        try:
+            ring = Ring(create_ring(geometry, name=self.name))
+        except UnavailableError:
+            if self.ring is not None:
+                self._budget.reserve(self.name, self.ring.geometry)
+            raise
         if self.ring is not None:
             ring.resume_from(self.ring)
             self.retired_rings.append(self.ring)
@@ -203,11 +219,12 @@ class Camera:
 
     def _refuse(self, error: VedetteError) -> None:
         """Without any ring the camera has failed; with an old one, large frames are lost and counted."""
-        self._say(error.diagnostics())
         if self.ring is None:
             self.error = error
             self._kill(error.cause)
-        elif self.control is not None and self.control.send(RefuseRing(error.cause)):
+            return
+        self._say(error.diagnostics())
+        if self._child_has_ring and self._tell(RefuseRing(error.cause)):
             self.state = CameraState.RUNNING
 
     def _kill(self, why: str) -> None:
@@ -249,19 +266,11 @@ class Camera:
             return False
         if self.info is not None:
             return self.info.live
-        return self.plan.source.live is not False and "://" in self.plan.source.input
-
-    def frame_seen(self) -> None:
-        """A frame came through: the next loss starts from the shortest delay."""
-        self.restarts.proved_good()
+        return self.plan.source.live is not False and _is_camera(self.plan.source)
 
     def stop(self) -> None:
         """Ask the source to end."""
-        if self.control is not None:
-            try:
-                self.control.send(StopSource())
-            except PeerGoneError:
-                return
+        self._tell(StopSource())
 
     def drop_retired_rings(self) -> None:
         """Unmap rings that were replaced, once the worker has the new one."""
@@ -287,3 +296,11 @@ class Camera:
             self.ring.handles.close()
             self.ring = None
         self._budget.release(self.name)
+
+
+def _is_camera(spec: SourceSpec) -> bool:
+    """Whether an input that was never open yet is one that may come up later."""
+    try:
+        return kind_of(spec)[0] in {"stream", "device"}
+    except VedetteError:
+        return False

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 KEPT_STDERR_BYTES = 8192
+KILL_WAIT_S = 1.0
 # One thread each: the engine's own pool is sized on purpose, and every further pool is memory and noise.
 _QUIET_POOLS = {
     "OMP_NUM_THREADS": "1",
@@ -91,7 +92,9 @@ class Child:
         """Make sure it is dead and reaped, and close the descriptors."""
         if self._process.poll() is None:
             self.kill()
-            self._process.wait(5.0)
+            # One that a driver holds in the kernel cannot be reaped now; the daemon must not wait for it.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(KILL_WAIT_S)
         for fd in (self.pidfd, self.stderr_fd):
             with contextlib.suppress(OSError):
                 os.close(fd)

@@ -11,13 +11,15 @@ import random
 import select
 import signal
 import threading
+from functools import partial
 from typing import TYPE_CHECKING
 
 from vedette.errors import InternalError
-from vedette.runtime.camera import Camera, CameraState, RingBudget
+from vedette.runtime.camera import Camera
 from vedette.runtime.generation import Generation, Phase
 from vedette.runtime.restart import Restarts
 from vedette.runtime.results import ResultsThread
+from vedette.runtime.ring_budget import RingBudget
 from vedette.telemetry.ledger import Ledger
 from vedette.telemetry.meter import Meter
 from vedette.wire.causes import DropCause
@@ -27,12 +29,16 @@ if TYPE_CHECKING:
 
     from vedette.clock import Clock
     from vedette.errors import VedetteError
+    from vedette.runtime.child import Child
     from vedette.runtime.plan import RunPlan
     from vedette.runtime.sinks import Sink
 
 TICK_S = 0.05
 ENDING_TICK_S = 0.003
-STOP_WAIT_S = 3.0
+# Together they stay below the three seconds in which the daemon promises to end.
+SOURCE_STOP_WAIT_S = 0.7
+WORKER_STOP_WAIT_S = 1.5
+KILL_WAIT_S = 1.0
 FINISH_WAIT_S = 10.0
 
 
@@ -117,7 +123,8 @@ class Daemon:
                 self._sleep()
         finally:
             self._shut_down()
-        return self.generation.error or next((c.error for c in self.cameras if c.error is not None), None)
+        errors = [self.generation.error, self.results.sink_error, *(c.error for c in self.cameras)]
+        return next((error for error in errors if error is not None), None)
 
     def _done(self) -> bool:
         if self.results.crash is not None:
@@ -134,8 +141,6 @@ class Daemon:
     def _tick(self) -> None:
         for camera in self.cameras:
             camera.tick(worker_ready=self.generation.serving)
-            if camera.state is CameraState.RUNNING and self.results.accounted(camera.name) > 0:
-                camera.frame_seen()
         self.generation.tick(self.cameras)
         if self._on_tick is not None:
             self._on_tick(self)
@@ -152,7 +157,7 @@ class Daemon:
             if camera.child is not None and camera.control is not None:
                 watched[camera.control.fileno()] = camera.listen
                 watched[camera.child.stderr_fd] = camera.child.read_stderr
-                watched[camera.child.pidfd] = lambda camera=camera: _bury_source(camera)  # type: ignore[misc]
+                watched[camera.child.pidfd] = partial(self._bury_source, camera)
         return watched
 
     def _sleep(self) -> None:
@@ -173,6 +178,14 @@ class Daemon:
         if status is not None:
             self.generation.buried(status)
 
+    def _bury_source(self, camera: Camera) -> None:
+        status = camera.child.exited() if camera.child is not None else None
+        if status is None:
+            return
+        camera.buried(status)
+        if camera.error is not None and not all(other.over for other in self.cameras):
+            self._say(f"{camera.error.diagnostics()}\n{camera.name} is given up; the other cameras go on")
+
     def observe_rings(self) -> dict[str, int]:
         """Bring the rings' counters into the ledger.
 
@@ -189,20 +202,19 @@ class Daemon:
         return in_flight
 
     def _shut_down(self) -> None:
-        """Sources first, then the worker, then the results: nothing that was answered is lost."""
-        deadline_ns = self._clock.monotonic_ns() + round(STOP_WAIT_S * 1e9)
+        """Sources and worker first, then the results: nothing that was answered is lost."""
+        began_ns = self._clock.monotonic_ns()
         for camera in self.cameras:
             camera.stop()
         self.generation.stop()
-        for child in [c.child for c in self.cameras] + [
-            self.generation.worker.child if self.generation.worker is not None else None
-        ]:
-            if child is not None:
-                child.wait(max(0.0, (deadline_ns - self._clock.monotonic_ns()) / 1e9))
+        for camera in self.cameras:
+            if camera.child is not None:
+                self._let_end(camera.child, began_ns, SOURCE_STOP_WAIT_S)
         worker = self.generation.worker
         if worker is not None:
-            worker.child.kill()
-            worker.child.wait(STOP_WAIT_S)
+            if not self._let_end(worker.child, began_ns, WORKER_STOP_WAIT_S):
+                worker.give_up_stopping()
+                worker.child.wait(KILL_WAIT_S)
             self.generation.buried(worker.child.exited() or 0)
         for camera in self.cameras:
             if camera.ring is not None:
@@ -213,8 +225,7 @@ class Daemon:
         for camera in self.cameras:
             camera.close()
 
-
-def _bury_source(camera: Camera) -> None:
-    status = camera.child.exited() if camera.child is not None else None
-    if status is not None:
-        camera.buried(status)
+    def _let_end(self, child: Child, began_ns: int, within_s: float) -> bool:
+        """Wait for a child that was told to stop; all of them wait at the same time."""
+        left_s = within_s - (self._clock.monotonic_ns() - began_ns) / 1e9
+        return child.wait(max(0.0, left_s))

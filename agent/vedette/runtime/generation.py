@@ -159,7 +159,7 @@ class Generation:
             self.phase = Phase.FAILED
             return
         delay_s = self.restarts.died()
-        if self.ready is None and self.restarts.over_budget:
+        if self.ready is None and self.restarts.total > self._plan.restart.budget:
             self.error = UnavailableError(
                 f"the engine worker ended {self.restarts.total} times before it was ready: {self._detail}",
                 cure="run `vedette-agent probe` on the bundle to see where it fails",

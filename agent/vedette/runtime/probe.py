@@ -35,7 +35,7 @@ def run_probe(spec: WorkerSpec, *, runs: int, say: Callable[[str], None]) -> Pro
     """Load, self-test and time a bundle in a worker process.
 
     Raises:
-        VedetteError: The bundle or the engine is not usable; a crash is reported with the worker's last words.
+        VedetteError: The bundle or the engine is not usable; a crash comes with the worker's last words.
     """
     start_ns = time.monotonic_ns()
     client = PathClient(spec, synthetic_frame(FRAME_WIDTH, FRAME_HEIGHT), say)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from vedette.engine.messages import Answered, FromWorkerResults
-from vedette.errors import BadInputError
+from vedette.errors import BadInputError, UnavailableError
 from vedette.frame.channel import Channel, PeerGoneError
 from vedette.runtime.sinks import SinkClosedError
 from vedette.wire.causes import DropCause, FailCause
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from vedette.clock import Clock
+    from vedette.errors import VedetteError
     from vedette.runtime.sinks import Sink
     from vedette.telemetry.ledger import Ledger
     from vedette.telemetry.meter import Meter
@@ -69,6 +70,7 @@ class ResultsThread(threading.Thread):
     ) -> None:
         super().__init__(name="results", daemon=True)
         self.sink_lost: str | None = None
+        self.sink_error: VedetteError | None = None
         self.crash: BaseException | None = None
         self._sink = sink
         self._ledger = ledger
@@ -195,7 +197,9 @@ class ResultsThread(threading.Thread):
             try:
                 self._sink.write(results)
             except SinkClosedError as error:
-                self.sink_lost = str(error)
+                self.sink_lost = error.cause
+            except UnavailableError as error:
+                self.sink_lost, self.sink_error = error.cause, error
             if self.sink_lost is not None:
                 self._notify()
         delivered_ns = self._clock.monotonic_ns()

@@ -11,7 +11,7 @@ import msgspec
 from vedette.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
     from threading import Event
 
@@ -32,6 +32,7 @@ class Sink(Protocol):
 
         Raises:
             SinkClosedError: The consumer is gone, or does not read and the daemon is stopping.
+            UnavailableError: The results cannot be written: a full disk, for instance.
         """
         ...
 
@@ -64,7 +65,10 @@ class LineSink:
 
     def write(self, results: Sequence[Result]) -> None:
         """See Sink."""
-        left = memoryview(b"".join(self._encoder.encode(result) + b"\n" for result in results))
+        for piece in _pieces([self._encoder.encode(result) + b"\n" for result in results]):
+            self._write(memoryview(piece))
+
+    def _write(self, left: memoryview) -> None:
         while left:
             _, writable, _ = select.select([], [self._fd], [], WAIT_SLICE_S)
             if not writable:
@@ -72,14 +76,34 @@ class LineSink:
                     raise SinkClosedError("the reader of the results does not read")
                 continue
             try:
-                # A pipe that select calls writable takes PIPE_BUF bytes at once; more could block for ever.
                 left = left[os.write(self._fd, left[: select.PIPE_BUF]) :]
+            except BlockingIOError:
+                continue  # whoever shares the descriptor made it non-blocking, or was quicker
             except (BrokenPipeError, ConnectionError) as error:
                 raise SinkClosedError("the reader of the results went away") from error
             except OSError as error:
-                raise SinkClosedError(f"results cannot be written: {error.strerror}") from error
+                raise UnavailableError(
+                    f"results cannot be written: {error.strerror}",
+                    cure="make room, or send the results elsewhere; the lines before this are complete",
+                ) from error
 
     def close(self) -> None:
         """See Sink."""
         if self._owns_fd:
             os.close(self._fd)
+
+
+def _pieces(lines: Sequence[bytes]) -> Iterator[bytes]:
+    """Whole lines in pieces of at most PIPE_BUF bytes, where a line allows it.
+
+    A pipe that select calls writable takes that many bytes at once and as one; more could block for ever.
+    A consumer that stops reading then finds whole lines only.
+    """
+    piece = b""
+    for line in lines:
+        if piece and len(piece) + len(line) > select.PIPE_BUF:
+            yield piece
+            piece = b""
+        piece += line
+    if piece:
+        yield piece

@@ -152,11 +152,19 @@ class WorkerProcess:
         return FailCause.WORKER_CRASHED, f"{detail}: {words}" if words else detail
 
     def stop(self) -> None:
-        """Ask it to finish; the caller waits and kills."""
+        """Ask it to finish; one that still loads has nothing to finish and is killed."""
+        if self.state is WorkerState.LOADING:
+            self.child.kill()
+            return
         try:
             self.control.send(Stop())
         except PeerGoneError:
             return
+
+    def give_up_stopping(self) -> None:
+        """Kill it, because it did not finish the frame in hand when it was told to stop."""
+        if self.kill_cause is None:
+            self._kill("it did not finish when the agent was told to stop")
 
     def close(self) -> None:
         """Bury it. The results channel stays open: the results thread reads it out and closes it."""

@@ -50,6 +50,7 @@ class RingSink:
         self._ring: Ring | None = None
         self._producer: RingProducer | None = None
         self._refused_bytes = 0
+        self._oversize = False
         self._stopping = False
 
     @property
@@ -85,10 +86,9 @@ class RingSink:
         """See FrameSink; a frame that no ring can hold is lent scratch memory and counted as `oversize`."""
         frame_bytes = frame_format.frame_bytes
         producer = self._fitting(frame_bytes)
+        self._oversize = producer is None
         if producer is None:
-            self._refused_bytes = frame_bytes
             return None if self._stopping else memoryview(bytearray(frame_bytes))
-        self._refused_bytes = 0
         while not self.stopping:
             memory = producer.try_acquire(frame_format)
             if memory is not None:
@@ -100,7 +100,7 @@ class RingSink:
         """See FrameSink."""
         if self._producer is None:
             return
-        if self._refused_bytes:
+        if self._oversize:
             self._producer.count_drop(DropCause.OVERSIZE)
             return
         self._producer.publish(captured_ns)
@@ -121,15 +121,18 @@ class RingSink:
             self._producer.end()
 
     def _fitting(self, frame_bytes: int) -> RingProducer | None:
-        """The producer if its slots are large enough, after asking for larger ones once per size."""
+        """The producer if its slots are large enough; larger ones are asked for until they are refused."""
         if self._producer is not None and self._producer.fits(frame_bytes):
             return self._producer
-        if frame_bytes == self._refused_bytes:
+        if 0 < self._refused_bytes <= frame_bytes:
             return None
         self._control.send(NeedRing(frame_bytes))
         before = self._producer
         self.wait_for_ring()
-        return self._producer if self._producer is not before else None
+        if self._producer is not before:
+            return self._producer
+        self._refused_bytes = frame_bytes
+        return None
 
     def _look_for_stop(self) -> None:
         received = self._receive(0)
