@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 READ_BYTES = 256 << 10
+NO_Y4M = "make the producer write y4m and nothing else: ffmpeg ... -f yuv4mpegpipe -"
 SAMPLE_BYTES = 4 << 20
 
 
@@ -107,6 +108,7 @@ def inspect_pipe(
     height: int = 0,
     pixel: PixelFormat | None = None,
     strides: tuple[int, ...] = (),
+    padded_height: int = 0,
     limit_frames: int = 100,
     limit_s: float = 5.0,
     clock: Clock | None = None,
@@ -120,6 +122,7 @@ def inspect_pipe(
         height: Pixels, for raw video.
         pixel: Pixel format, for raw video.
         strides: Bytes from row to row for each plane, for raw video.
+        padded_height: Rows stored in the first plane where they are more than `height`, for raw video.
         limit_frames: Frames after which to stop.
         limit_s: Seconds after which to stop.
         clock: For tests.
@@ -149,7 +152,7 @@ def inspect_pipe(
     else:
         declared = None
         if width and height and pixel is not None:
-            declared = _declared(width, height, pixel, strides)
+            declared = _declared(width, height, pixel, strides, padded_height)
         sample = _count_raw(stream, count, limit_frames, declared)
         total = seen.read_bytes if seen.ended else 0
         _advise_raw(sample, total, declared, count)
@@ -172,9 +175,11 @@ def _after(head: bytes, head_ns: int, pieces: Iterator[tuple[bytes, int]]) -> It
     yield from pieces
 
 
-def _declared(width: int, height: int, pixel: PixelFormat, strides: tuple[int, ...]) -> FrameFormat:
+def _declared(
+    width: int, height: int, pixel: PixelFormat, strides: tuple[int, ...], padded_height: int
+) -> FrameFormat:
     try:
-        return describe(width, height, pixel, strides=strides)
+        return describe(width, height, pixel, strides=strides, padded_height=padded_height)
     except ValueError as error:
         raise BadInputError(f"the declared geometry is impossible: {error}") from error
 
@@ -195,13 +200,18 @@ def _count_y4m(stream: Iterator[tuple[bytes, int]], count: _Count, limit_frames:
             elif line.split(b" ")[0] == FRAME_MAGIC and count.format is not None:
                 size_bytes = count.format.frame_bytes
             else:
-                raise BadInputError(f"y4m: expected FRAME at byte {offset}, found {line[:16]!r}")
+                raise BadInputError(f"y4m: expected FRAME at byte {offset}, found {line[:16]!r}", cure=NO_Y4M)
             if len(buffer) < end + 1 + size_bytes:
                 break
             offset += end + 1 + size_bytes
             del buffer[: end + 1 + size_bytes]
             if size_bytes:
                 count.arrivals_ns.append(now_ns)
+        # Only a payload may be longer than a line; anything else would be collected without end.
+        if len(buffer) > MAX_LINE_BYTES and b"\n" not in buffer[:MAX_LINE_BYTES]:
+            raise BadInputError(
+                f"y4m: no line ends within {MAX_LINE_BYTES} bytes from byte {offset} on", cure=NO_Y4M
+            )
         if len(count.arrivals_ns) >= limit_frames:
             break
     count.leftover_bytes = len(buffer)
