@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.bench.quiet import Figures, Rounds, compare
 from tests.bench.verdict import Verdict, options, table
@@ -20,6 +21,9 @@ from tests.bench.verdict import Verdict, options, table
 from vedette.engine.messages import WorkerSpec
 from vedette.engine.model import load_model
 from vedette.runtime.benchmark import PathClient, own_floor, straight_script, synthetic_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MODELS = Path(__file__).parents[2] / "models"
 BUNDLES = ("cifar", "person", "face", "imagenet", "imagenet-onnx")
@@ -38,7 +42,11 @@ def measure(bundle: str, rounds: int) -> Rounds:
     model = load_model(spec, lambda _: None)
     client = PathClient(spec, frame, lambda _: None)
     try:
-        ways = {"floor": straight_script(model, frame), "own floor": own_floor(model, frame), "path": client}
+        ways: dict[str, Callable[[], object]] = {
+            "floor": straight_script(model, frame),
+            "own floor": own_floor(model, frame),
+            "path": client,
+        }
         return compare(ways, rounds=rounds)
     finally:
         client.close()
