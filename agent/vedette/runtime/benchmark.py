@@ -94,6 +94,7 @@ class PathClient:
         geometry = RingGeometry(4, self.format.frame_bytes, newest_wins)
         self._ring = Ring(create_ring(geometry, name=CAMERA))
         self._producer = RingProducer(self._ring, self._clock)
+        self._slot = self._next_slot()
         self._wait_until_ready()
 
     def _wait_until_ready(self) -> None:
@@ -110,17 +111,21 @@ class PathClient:
             time.sleep(0.01)
         self.worker.attach(CAMERA, self._ring, seat=0, priority=1, max_age_ns=None)
 
+    def _next_slot(self) -> memoryview:
+        memory = self._producer.try_acquire(self.format)
+        if memory is None:
+            raise InternalError("no free slot although one frame at a time is under way")
+        return memory
+
     def __call__(self) -> Answered:
         """One frame there and its answer back.
 
         Raises:
             UnavailableError: The frame was not answered.
         """
-        memory = self._producer.try_acquire(self.format)
-        if memory is None:
-            raise InternalError("no free slot although one frame at a time is under way")
-        memory[:] = self._frame
+        self._slot[:] = self._frame
         self._producer.publish(self._clock.monotonic_ns())
+        self._slot = self._next_slot()  # while the worker works, as a source does while it waits for a frame
         received = self.worker.results.receive(ANSWER_TIMEOUT_S)
         if received is None or not isinstance(received[0], Answered):
             raise UnavailableError("the worker gave no answer")
@@ -135,6 +140,7 @@ class PathClient:
         self.worker.child.wait(5.0)
         self.worker.close()
         self.worker.results.close()
+        self._slot.release()
         self._ring.close()
         self._ring.handles.close()
 

@@ -73,8 +73,10 @@ class Classifier:
         real = [output.real_value(value) for value in best]
         if self._activation is Activation.SOFTMAX:
             scale = 1.0 if output.affine is None else output.affine.scale
-            powers = np.exp(np.subtract(stored, best[0], dtype=np.float32) * np.float32(scale))
-            total = float(np.add.reduce(powers, dtype=np.float64))
+            powers = np.subtract(stored, best[0], dtype=np.float32)
+            if scale != 1.0:
+                powers *= scale
+            total = float(np.add.reduce(np.exp(powers, out=powers), dtype=np.float64))
             return [math.exp(value - real[0]) / total for value in real]
         if self._activation is Activation.SIGMOID:
             return [sigmoid_value(value) for value in real]

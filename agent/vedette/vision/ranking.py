@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,10 +28,30 @@ def best_first(scores: NDArray[Any], count: int) -> NDArray[np.intp]:
 
 
 def best_few(scores: NDArray[Any], count: int) -> tuple[list[int], list[float]]:
-    """`best_first` and the scores there as Python numbers; quick for a handful of classes."""
-    if scores.size > _FEW:
+    """`best_first` and the scores there as Python numbers, for the one row of a classification.
+
+    After a big model the caches hold weights, and every further NumPy routine is fetched from far away: one
+    small routine used k times beats a partition and a sort.
+    """
+    if scores.size <= _FEW:
+        values = scores.tolist()
+        few = sorted(range(len(values)), key=values.__getitem__, reverse=True)[:count]
+        return few, [values[index] for index in few]
+    if count > _FEW:
         best = best_first(scores, count)
         return best.tolist(), scores[best].tolist()
-    values = scores.tolist()
-    few = sorted(range(len(values)), key=values.__getitem__, reverse=True)[:count]
-    return few, [values[index] for index in few]
+    few, values = [], []
+    left, taken = _erasable(scores)
+    for _ in range(min(count, scores.size)):
+        index = int(left.argmax())  # the first of equals
+        few.append(index)
+        values.append(scores.item(index))
+        left[index] = taken
+    return few, values
+
+
+def _erasable(scores: NDArray[Any]) -> tuple[NDArray[Any], float]:
+    """Copy scores into a type with room for a value below all of them; give that value too."""
+    if scores.dtype.kind == "f":
+        return scores.copy(), -math.inf
+    return scores.astype(np.int64), -(1 << 63)
