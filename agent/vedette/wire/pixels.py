@@ -79,7 +79,8 @@ class FrameFormat(msgspec.Struct, frozen=True):
     """Everything needed to read a frame buffer: size, planes, colour meaning.
 
     `width` and `height` are pixels as stored. `orientation` is the EXIF value 1..8 that makes the picture
-    upright; results are always given in upright pixels.
+    upright; results are always given in upright pixels. `tail_bytes` follow the last row of the last plane
+    (rows that a padded height adds); they belong to the frame in a pipe and hold nothing.
     """
 
     width: int
@@ -89,11 +90,12 @@ class FrameFormat(msgspec.Struct, frozen=True):
     matrix: ColorMatrix = ColorMatrix.BT601
     range: ColorRange = ColorRange.LIMITED
     orientation: int = 1
+    tail_bytes: int = 0
 
     @property
     def frame_bytes(self) -> int:
-        """Length a buffer must have to hold the frame, padding of the last row included."""
-        return max(p.offset_bytes + p.stride_bytes * p.rows for p in self.planes)
+        """Length a buffer must have to hold the frame, all padding included."""
+        return max(p.offset_bytes + p.stride_bytes * p.rows for p in self.planes) + self.tail_bytes
 
     @property
     def upright_size(self) -> tuple[int, int]:
@@ -154,4 +156,6 @@ def describe(
             )
         planes.append(Plane(offset, stride, _shrink(height, shift_y), row_bytes))
         offset += stride * _shrink(stored_height, shift_y)
-    return FrameFormat(width, height, pixel, tuple(planes), matrix, color_range, orientation)
+    last = planes[-1]
+    tail_bytes = offset - last.offset_bytes - last.stride_bytes * last.rows
+    return FrameFormat(width, height, pixel, tuple(planes), matrix, color_range, orientation, tail_bytes)

@@ -138,6 +138,25 @@ def test_case_16_rows_are_padded_and_planes_follow_by_stride(feed: Callable[[Ite
 
 
 @pytest.mark.parametrize(
+    ("pixel", "strides", "stored_bytes"),
+    [
+        (PixelFormat.NV12, (1952, 1952), 1952 * 1088 + 1952 * 544),
+        (PixelFormat.YUV420P, (1984, 992, 992), 1984 * 1088 + 2 * 992 * 544),
+        (PixelFormat.BGR24, (5856,), 5856 * 1088),
+    ],
+)
+def test_case_16_a_padded_height_pads_the_last_plane_as_well(
+    feed: Callable[[Iterable[bytes]], int], pixel: PixelFormat, strides: tuple[int, ...], stored_bytes: int
+) -> None:
+    """Case 16: height 1080 stored as 1088: the second frame begins where the producer let it begin."""
+    spec = spec_of(width=1944, height=1080, pixel=pixel, strides=strides, padded_height=1088)
+    frames = [bytes([number]) * stored_bytes for number in (1, 2, 3)]
+    sink = drain(source_over(feed(frames), spec), ListSink())
+    assert sink.pixels == frames
+    assert not sink.drops
+
+
+@pytest.mark.parametrize(
     ("changes", "named"),
     [
         ({"width": 0}, "--size"),
