@@ -22,6 +22,10 @@ demo: $(VENV)/.demo
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest tests
 
+# Figures of the README; `make bench BENCH_OPTIONS=--assert` fails when a bar is missed.
+bench: $(VENV)/.dev
+	set -e; for name in path pipe_reader cameras footprint; do $(BIN)/python -m tests.bench.$$name $(BENCH_OPTIONS); done
+
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

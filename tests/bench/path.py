@@ -1,8 +1,9 @@
 """The whole path against the bare engine call, for every bundle that ships: `python -m tests.bench.path`.
 
-floor      OpenCV, NumPy and the engine, as a straight script in one process
-own floor  the agent's preprocessing and the engine in one process
-path       a producer copies the frame into a ring, the worker process answers
+floor       OpenCV, NumPy and the engine, as a straight script in one process; outputs are not decoded
+own floor   the agent's preprocessing and the engine in one process
+own answer  the same and its decoding: the path less copying, waking another process, and accounting
+path        a producer copies the frame into a ring, the worker process answers
 
 One thread, a 640x480 frame, one at a time. Bars: below SLOW_FLOOR_US the median overhead is at most
 OVERHEAD_US, and the ratio that this overhead makes on a model of MODEL_US at most FAST_RATIO; from
@@ -21,9 +22,16 @@ from tests.bench.verdict import Verdict, options, table
 from vedette.engine.messages import WorkerSpec
 from vedette.engine.model import load_model
 from vedette.runtime.benchmark import PathClient, own_floor, straight_script, synthetic_frame
+from vedette.vision.picture import picture_from_buffer
+from vedette.wire.pixels import PixelFormat, describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from vedette.engine.model import Model
 
 MODELS = Path(__file__).parents[2] / "models"
 BUNDLES = ("cifar", "person", "face", "imagenet", "imagenet-onnx")
@@ -45,12 +53,20 @@ def measure(bundle: str, rounds: int) -> Rounds:
         ways: dict[str, Callable[[], object]] = {
             "floor": straight_script(model, frame),
             "own floor": own_floor(model, frame),
+            "own answer": own_answer(model, frame),
             "path": client,
         }
         return compare(ways, rounds=rounds)
     finally:
         client.close()
         model.close()
+
+
+def own_answer(model: Model, frame: NDArray[np.uint8]) -> Callable[[], object]:
+    """All that the worker does with a frame, in this process."""
+    height, width = frame.shape[:2]
+    picture = picture_from_buffer(frame.data.cast("B"), describe(width, height, PixelFormat.BGR24))
+    return lambda: model.answer(picture)
 
 
 def judge(verdict: Verdict, bundle: str, found: Rounds) -> None:

@@ -24,7 +24,7 @@ class Verdict:
         """Print whether a figure is within its bar."""
         within = value <= bar
         self._missed += not within
-        print(f"{'PASS' if within else 'MISS'}  {what}: {value:,.3g}{unit}, bar {bar:,.3g}{unit}")
+        print(f"{'PASS' if within else 'MISS'}  {what}: {value:,.2f}{unit}, bar {bar:,.2f}{unit}")
 
     def equal(self, what: str, value: object, wanted: object) -> None:
         """Print whether a figure is what it has to be."""
