@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from vedette.source.port import SourceSpec
 
 STDIN_FD = 0
+# Hardware encoders and decoders store pictures with heights that are multiples of these.
+ROW_STEPS = (8, 16, 32, 64)
 NO_CURE = "look at what the producer writes: ffmpeg ... -f yuv4mpegpipe - is understood without any option"
 
 
@@ -163,7 +165,7 @@ def _undescribed(found: Inspection) -> tuple[str, str]:
     cause = "this is neither y4m nor MJPEG, and raw video does not tell its size and pixel format"
     if found.stride_bytes and found.suggestions:
         return cause, (
-            f"describe it. Rows look {found.stride_bytes:,} bytes apart; what fits, the likeliest first:\n    "
+            f"describe it. Rows look {found.stride_bytes:,} bytes apart; what fits, likeliest first:\n    "
             + "\n    ".join(found.suggestions)
         )
     return cause, (
@@ -183,17 +185,29 @@ def _no_frame(found: Inspection) -> tuple[str, str]:
 
 
 def _cure(found: Inspection, spec: SourceSpec, *, padded: bool) -> str:
-    """What would fit instead: another row stride, another geometry, or nothing that is known."""
-    if padded:
-        strides = strides_like(found, spec)
-        command = pipe_command("rawvideo", msgspec.structs.replace(spec, strides=strides))
-        whole = found.ended and found.read_bytes % _declared(spec, strides).frame_bytes == 0
-        if whole or not found.suggestions:
-            fits = ", and so the length fits as well" if whole else ""
-            return f"rows look {found.stride_bytes:,} bytes apart{fits}; try\n    {command}"
+    """What would fit instead: padded rows or columns, another geometry, or nothing that is known."""
+    strides = strides_like(found, spec) if padded else spec.strides
+    rows = f"rows look {found.stride_bytes:,} bytes apart; " if padded else ""
+    if fitting := stored_like(found, spec, strides):
+        return f"{rows}this fits the length:\n    {pipe_command('rawvideo', fitting)}"
     if found.suggestions:
-        return "what would fit, the likeliest first:\n    " + "\n    ".join(found.suggestions)
+        return f"{rows}what would fit, the likeliest first:\n    " + "\n    ".join(found.suggestions)
+    if padded:
+        command = pipe_command("rawvideo", msgspec.structs.replace(spec, strides=strides))
+        return f"{rows}try\n    {command}"
     return "check --size, --pix-fmt, --stride and --padded-height, and that nothing else writes to the pipe"
+
+
+def stored_like(found: Inspection, spec: SourceSpec, strides: tuple[int, ...]) -> SourceSpec | None:
+    """The same picture padded as encoders do it, where that makes the whole input fit (casebook 16)."""
+    for step in (1, *ROW_STEPS):
+        stored_height = -(-spec.height // step) * step
+        candidate = msgspec.structs.replace(
+            spec, strides=strides, padded_height=0 if stored_height == spec.height else stored_height
+        )
+        if found.ended and found.read_bytes % _declared(candidate, strides).frame_bytes == 0:
+            return candidate
+    return None
 
 
 def strides_like(found: Inspection, spec: SourceSpec) -> tuple[int, ...]:
