@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -79,4 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("vedette-agent: interrupted", err=True)
         sys.exit(130)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is our bug and has that exit code
+        traceback.print_exc()
+        click.echo(f"vedette-agent: this is a bug, please report it: {error!r}", err=True)
+        sys.exit(InternalError.exit_code)
     sys.exit(status if isinstance(status, int) else 0)

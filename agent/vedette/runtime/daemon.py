@@ -57,6 +57,10 @@ class Stopping:
             self.event.set()
         self.poke()
 
+    def close(self) -> None:
+        """Give the descriptor back; nobody may ask any more."""
+        os.close(self.wake)
+
     def poke(self) -> None:
         """Wake the loop."""
         os.eventfd_write(self.wake, 1)

@@ -107,7 +107,10 @@ class ResultsThread(threading.Thread):
         """Carry out what was asked so far, then end; False when the thread did not end in time."""
         self._command(self._end)
         self.join(timeout_s)
-        return not self.is_alive()
+        if self.is_alive():
+            return False
+        os.close(self._wake)
+        return True
 
     def _command(self, command: Callable[[], None]) -> None:
         self._commands.put(command, timeout=5.0)
@@ -127,7 +130,13 @@ class ResultsThread(threading.Thread):
         except BaseException as error:  # noqa: BLE001 - reported by the supervisor, which ends the process
             self.crash = error
         finally:
+            self._close()
             self._notify()
+
+    def _close(self) -> None:
+        self._sink.close()
+        for channel in self._channels.values():
+            channel.close()
 
     def _obey(self) -> None:
         os.eventfd_read(self._wake)
