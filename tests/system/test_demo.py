@@ -1,0 +1,187 @@
+"""`tools/demo.py` from start to end, and whether what it leaves behind and says is true."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import cv2
+import msgspec
+import numpy as np
+import pytest
+
+from vedette.config.agent import load_config
+from vedette.telemetry.summary import RunSummary
+from vedette.vision.annotate import colour_of
+from vedette.wire.messages import Result
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+pytestmark = [pytest.mark.engine, pytest.mark.system]
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+DEMO = CHECKOUT / "tools" / "demo.py"
+TIMEOUT_S = 100
+FRAMES = {"face": 120, "imagenet-litert": 250, "imagenet-onnx": 250}
+FACE_SIZE = (176, 144)
+
+
+class Shown(NamedTuple):
+    """A finished demo."""
+
+    out: Path
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
+    out = tmp_path_factory.mktemp("demo") / "out"
+    out.mkdir()
+    (out / "face-9999.png").write_text("left by an earlier demo")
+    (out / "mine.txt").write_text("not the demo's")
+    done = subprocess.run(
+        [sys.executable, str(DEMO), "--out", str(out)],
+        cwd=CHECKOUT,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    return Shown(out, done.stdout, done.stderr)
+
+
+def results_of(shown: Shown, name: str) -> list[Result]:
+    """Each line, decoded strictly."""
+    lines = (shown.out / f"{name}.jsonl").read_bytes().splitlines()
+    return [msgspec.json.decode(line, type=Result, strict=True) for line in lines]
+
+
+def read_picture(path: Path) -> NDArray[np.uint8]:
+    picture = cv2.imread(str(path))
+    assert picture is not None, path
+    return np.asarray(picture, np.uint8)
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_every_frame_has_one_line_and_the_figures_add_up(shown: Shown, name: str) -> None:
+    """The equation in = ok + dropped + failed holds in figures and lines, and is what is printed."""
+    results = results_of(shown, name)
+    assert [result.seq for result in results] == list(range(1, FRAMES[name] + 1))
+    summary = msgspec.json.decode((shown.out / f"{name}.summary.json").read_bytes(), type=RunSummary)
+    (camera,) = summary.cameras
+    dropped, failed = sum(camera.dropped.values()), sum(camera.failed.values())
+    assert camera.frames_in == camera.ok + dropped + failed == FRAMES[name]
+    assert summary.imbalance == {}
+    said = f"in {camera.frames_in} = ok {camera.ok} + dropped {dropped} + failed {failed}"
+    assert re.search(rf"{name} +{re.escape(said)}", shown.stdout)
+    assert summary.engine is not None
+    assert f"runs on {summary.engine.effective}: {summary.engine.runtime}" in shown.stdout
+
+
+def test_faces_lie_inside_the_frame_with_their_key_points(shown: Shown) -> None:
+    """One face in every frame of this clip, where faces are: boxes in pixels of the frame, six key points."""
+    width, height = FACE_SIZE
+    for result in results_of(shown, "face"):
+        (face,) = result.detections or ()
+        x1, y1, x2, y2 = face.box
+        assert 0 <= x1 < x2 <= width
+        assert 0 <= y1 < y2 <= height
+        assert face.label == "face"
+        assert 0.5 <= face.score <= 1
+        points = face.keypoints or ()
+        assert len(points) == 6
+        assert all(0 <= x <= width and 0 <= y <= height for x, y in points)
+
+
+def test_the_engines_are_compared_over_the_same_frames(shown: Shown) -> None:
+    """The share that is printed is the share in the lines, and it is no share of the same engine twice."""
+    litert, onnx = results_of(shown, "imagenet-litert"), results_of(shown, "imagenet-onnx")
+    pairs = [((one.top or ())[0], (other.top or ())[0]) for one, other in zip(litert, onnx, strict=True)]
+    same = sum(one.index == other.index for one, other in pairs)
+    sure = [one.index == other.index for one, other in pairs if one.score >= 0.5]
+    assert f"Same class first: {same} of 250 frames ({same / 250:.0%})." in shown.stdout
+    assert f"Where LiteRT gives 50% or more: {sum(sure)} of {len(sure)}" in shown.stdout
+    assert sum(sure) >= 0.9 * len(sure) > 0
+    assert {result.model.sha256 for result in litert}.isdisjoint(result.model.sha256 for result in onnx)
+
+
+def test_the_table_shows_the_quantiles_of_the_lines(shown: Shown) -> None:
+    """p50 and p95 of the engine's time for both, recomputed from the results."""
+    row = next(line for line in shown.stdout.splitlines() if line.strip().startswith("infer"))
+    printed = [float(figure) for figure in re.findall(r"\d+\.\d+|\d+", row)]
+    expected = []
+    for name in ("imagenet-litert", "imagenet-onnx"):
+        times = [result.latency_ms.infer for result in results_of(shown, name) if result.latency_ms]
+        expected += [float(np.percentile(times, share)) for share in (50, 95)]
+    assert printed == pytest.approx(expected, rel=0.06)
+
+
+def test_the_pictures_show_the_frames_with_something_drawn_on_them(shown: Shown) -> None:
+    """Six pictures and the sheet that holds them; a face's box is where its line says."""
+    faces, scenes = sorted(shown.out.glob("face-*.png")), sorted(shown.out.glob("scene-*.png"))
+    assert (len(faces), len(scenes)) == (3, 3)
+    results = results_of(shown, "face")
+    for path in faces:
+        picture = read_picture(path)
+        scale = picture.shape[1] / FACE_SIZE[0]
+        (face,) = results[int(path.stem.partition("-")[2]) - 1].detections or ()
+        x1, y1, x2, y2 = (round(side * scale) for side in face.box)
+        for edge in (picture[y1:y2, x1], picture[y1:y2, x2], picture[y1, x1:x2], picture[y2, x1:x2]):
+            assert (np.abs(edge.astype(int) - colour_of(face.index)) < 30).all(axis=1).mean() > 0.6
+    sheet = read_picture(shown.out / "demo.png")
+    assert sheet.shape[1] > 3 * 640
+    assert sheet.std() > 20
+
+
+def test_nothing_old_stays_and_nothing_of_others_goes(shown: Shown) -> None:
+    """A picture of an earlier demo would pass for a new one; other files are none of its business."""
+    assert not (shown.out / "face-9999.png").exists()
+    assert (shown.out / "mine.txt").read_text() == "not the demo's"
+
+
+def test_its_configurations_are_good_ones(shown: Shown) -> None:
+    """They can be run again as they stand, from the folder they are in."""
+    for name in FRAMES:
+        config = load_config(shown.out / f"{name}.yaml", {})
+        assert (Path(config.model.factory) / "model.yaml").exists()
+
+
+def test_progress_is_said_apart_from_the_findings(shown: Shown) -> None:
+    """Commands and steps on standard error; tables and next steps on standard output."""
+    assert "[1/4]" in shown.stderr
+    assert shown.stderr.count("run --config") == 3
+    assert "[1/4]" not in shown.stdout
+    assert "Try next" in shown.stdout
+
+
+def test_the_files_and_bundles_it_points_to_exist(shown: Shown) -> None:
+    """What is suggested next can be pasted."""
+    commands = [line.strip() for line in shown.stdout.splitlines() if "vedette-agent" in line]
+    assert len(commands) == 3
+    for command in commands:
+        for word in shlex.split(command):
+            if word.startswith(("agent/", "models/")):
+                assert (CHECKOUT / word).exists()
+
+
+def test_a_folder_that_cannot_be_written_ends_it_at_once(tmp_path: Path) -> None:
+    """Exit 69 with cause and cure, before any minute is spent."""
+    (tmp_path / "file").touch()
+    done = subprocess.run(
+        [sys.executable, str(DEMO), "--out", str(tmp_path / "file" / "out")],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert done.returncode == 69
+    assert "cannot write to" in done.stderr
+    assert "--out" in done.stderr
+    assert "Traceback" not in done.stderr
