@@ -20,7 +20,15 @@ demo: $(VENV)/.demo
 	$(BIN)/python tools/demo.py
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest tests
+	$(BIN)/python -m pytest -n 2 tests
+
+# The tests on every Python that is installed and supported; each gets a virtual environment of its own.
+test-all:
+	set -e; for version in 3.10 3.11 3.12 3.13; do \
+	  python=$$(command -v python$$version) || { echo "python$$version: not installed, skipped"; continue; }; \
+	  "$$python" -c '' 2>/dev/null || { echo "python$$version: not usable, skipped"; continue; }; \
+	  $(MAKE) --no-print-directory test PYTHON="$$python" VENV=.venv-$$version; \
+	done
 
 # Figures of the README; `make bench BENCH_OPTIONS=--assert` fails when a bar is missed.
 bench: $(VENV)/.dev
