@@ -9,15 +9,16 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[demo]'
-	touch $@
+	@echo "Installing Vedette and both engines into $(VENV), once; this may take a minute ..." >&2
+	@$(BIN)/python -m pip install --quiet --editable '.[demo]'
+	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
 
 demo: $(VENV)/.demo
-	$(BIN)/python tools/demo.py
+	@$(BIN)/python tools/demo.py
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 tests

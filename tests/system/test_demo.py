@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -185,3 +186,22 @@ def test_a_folder_that_cannot_be_written_ends_it_at_once(tmp_path: Path) -> None
     assert "cannot write to" in done.stderr
     assert "--out" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_run_that_fails_fails_the_demo_with_what_the_agent_said(tmp_path: Path) -> None:
+    """A checkout without its models: the agent's own words, the command to repeat, and no pictures."""
+    shutil.copytree(CHECKOUT / "tools", tmp_path / "tools")
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "tools" / "demo.py"), "--out", "out"],
+        cwd=tmp_path,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert done.returncode == 69
+    assert "the agent ended with exit code" in done.stderr
+    assert "models/face" in done.stderr
+    assert "run it by hand" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list((tmp_path / "out").glob("*.png"))
