@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all check bench format clean
+.PHONY: demo test test-all bench check format clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -26,8 +26,11 @@ test: $(VENV)/.dev
 # The tests on every Python that is installed and supported; each gets a virtual environment of its own.
 test-all:
 	set -e; for version in 3.10 3.11 3.12 3.13; do \
-	  python=$$(command -v python$$version) || { echo "python$$version: not installed, skipped"; continue; }; \
-	  "$$python" -c '' 2>/dev/null || { echo "python$$version: not usable, skipped"; continue; }; \
+	  python=; \
+	  for candidate in python$$version "$$HOME"/.pyenv/versions/$$version.*/bin/python; do \
+	    "$$candidate" -c '' 2>/dev/null && { python=$$candidate; break; }; \
+	  done; \
+	  [ -n "$$python" ] || { echo "python$$version: not installed, skipped"; continue; }; \
 	  $(MAKE) --no-print-directory test PYTHON="$$python" VENV=.venv-$$version; \
 	done
 

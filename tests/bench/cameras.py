@@ -84,13 +84,13 @@ def _ns(values_ms: list[float]) -> NDArray[np.int64]:
 
 def main() -> int:
     """Measure and judge."""
-    parser = options("two live cameras through the real daemon, quiet and disturbed", rounds=6)
+    parser = options("two live cameras through the real daemon, quiet and disturbed", rounds=12)
     parser.add_argument(
-        "--phase-s", type=float, default=4.0, help="seconds of each phase (default %(default)s)"
+        "--phase-s", type=float, default=2.0, help="seconds of each phase (default %(default)s)"
     )
     arguments = parser.parse_args()
     verdict = Verdict(f"Cameras: 2 x {SOURCE}, {BUNDLE}, microseconds from capture to answer")
-    schedule = Schedule(str(MODELS / BUNDLE), SOURCE, arguments.rounds, arguments.phase_s, settle_s=0.4)
+    schedule = Schedule(str(MODELS / BUNDLE), SOURCE, arguments.rounds, arguments.phase_s, settle_s=0.3)
     wait_for_quiet(10.0)
     before_ns = paced_floor(arguments.phase_s)
     report = run_daemon(schedule)
@@ -100,11 +100,9 @@ def main() -> int:
     show(floor, figures)
     print(f"{noise}; {report.answered:,} answered, {report.dropped:,} dropped, {report.failed:,} failed")
     quiet, inside, outside = (figures[name] for name in PHASES)
-    print(
-        f"p95 moved by {inside.p95 / quiet.p95 - 1:+.1%} inside, {outside.p95 / quiet.p95 - 1:+.1%} outside"
-    )
     verdict.at_most("p99 against the median in one process", quiet.p99 / floor.p50, PEAK_RATIO)
-    verdict.at_most("p95 moved by a spinning thread in the daemon", abs(inside.p95 / quiet.p95 - 1), MOVED)
+    verdict.at_most("p95 moved by a thread spinning in the daemon", inside.p95 / quiet.p95 - 1, MOVED)
+    verdict.at_most("p95 moved beyond what spinning elsewhere does", inside.p95 / outside.p95 - 1, MOVED)
     verdict.equal("failed frames", report.failed, 0)
     return verdict.exit_status(strict=arguments.strict)
 

@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 import msgspec
-from tests.bench.quiet import ForeignCpu
+from tests.bench.quiet import ForeignCpu, wait_for_quiet
 
 from vedette.clock import SystemClock
 from vedette.engine.messages import WorkerSpec
@@ -30,6 +30,7 @@ CAMERAS = ("left", "right")
 PHASES = ("quiet", "inside", "outside")
 FIRST_ANSWERS = 60
 START_TIMEOUT_S = 60.0
+QUIET_TIMEOUT_S = 1.5
 
 
 class Schedule(msgspec.Struct, frozen=True):
@@ -121,6 +122,7 @@ class Disturber(threading.Thread):
             self._stopping.ask("measured")
 
     def _phase(self, name: str, number: int) -> Phase:
+        wait_for_quiet(QUIET_TIMEOUT_S)
         outside = None
         if name == "outside":
             outside = subprocess.Popen([sys.executable, "-c", "while True: pass"])

@@ -174,7 +174,7 @@ def test_the_report_says_what_is_in_effect(kind: Kind, tmp_path: Path) -> None:
         assert report.skipped == ()
         assert report.evidence
         assert report.threads == 1
-        # ONNX Runtime tells node placement from 1.24 on; an older one is known by its session alone, and says so.
+        # ONNX Runtime tells node placement from 1.24 on; an older one is known by its session alone.
         assert sum(report.nodes.values()) >= 1 or report.evidence == "the session lists cpu"
 
 
