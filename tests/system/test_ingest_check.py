@@ -202,14 +202,15 @@ def test_case_16_padding_is_found_and_the_line_with_it_is_printed(
     ("stdin", "options", "cause", "cure"),
     [
         (b"", (), "nothing came out of the pipe", "producer's messages"),
-        (b"hello\n", (), "neither y4m nor MJPEG", "yuv4mpegpipe"),
+        (b"hello\n", (), "this is text", "yuv4mpegpipe"),
+        (b"\x00\x00\x00\x18ftypisom" + bytes(9000), (), "this is an MP4 or MOV file", "be decoded first"),
         (np.random.default_rng(5).bytes(700_001), (), "neither y4m nor MJPEG", "--size and --pix-fmt"),
         (np.random.default_rng(5).bytes(700_001), ("--format", "y4m"), "expected FRAME", "yuv4mpegpipe"),
         (bytes(700_001), ("--format", "y4m"), "no line ends within", "yuv4mpegpipe"),
         (bytes(700_001), ("--format", "mjpeg"), "not one whole frame of MJPEG", "leave --format out"),
         (b"YUV4MPEG2 W64 H48 F25:1\nFRAME\nxx", (), "not one whole frame", "ended early"),
         (b"YUV4MPEG2 W64 H48 C999\n", (), "colour space C999", "ffmpeg"),
-        (b"abc", ("--size", "64x48", "--pix-fmt", "gray8"), "3 bytes came", "declared is too large"),
+        (b"\x01ab", ("--size", "64x48", "--pix-fmt", "gray8"), "3 bytes came", "declared is too large"),
     ],
 )
 def test_garbage_ends_with_65_its_cause_and_a_cure(

@@ -12,7 +12,8 @@ from vedette.errors import BadInputError, FrameError, SourceLostError
 from vedette.source.byteio import FdReader
 from vedette.source.geometry import ALIGNMENTS, COMMON_ROWS, guess_stride, suggest_sizes
 from vedette.source.jpeg import examine
-from vedette.source.jpegstream import START, Chunk, JpegScanner
+from vedette.source.jpegstream import Chunk, JpegScanner
+from vedette.source.signatures import guess_container, known_foreign
 from vedette.source.y4m import (
     FRAME_MAGIC,
     MAX_LINE_BYTES,
@@ -35,6 +36,7 @@ class Inspection(msgspec.Struct, frozen=True):
 
     `leftover_bytes` are those after the last whole frame, `misaligned` says that the input ended there.
     `stride_bytes` is the row stride that the pixels themselves suggest (raw video only, 0 if unclear).
+    `looks_like` names what came in place of undescribed raw video, such as `an AVI file`, where it is known.
     """
 
     container: str
@@ -53,6 +55,7 @@ class Inspection(msgspec.Struct, frozen=True):
     stride_bytes: int
     suggestions: tuple[str, ...]
     notes: tuple[str, ...]
+    looks_like: str
 
 
 class _Seen:
@@ -98,6 +101,7 @@ class _Count:
         self.leftover_bytes = 0
         self.declared_fps = 0.0
         self.notes: list[str] = []
+        self.looks_like = ""
 
 
 def inspect_pipe(
@@ -159,15 +163,6 @@ def inspect_pipe(
     if seen.mute and not count.arrivals_ns:
         count.notes.append("the producer fell silent before one frame was complete")
     return _report(guess, count, seen, declared=bool(container))
-
-
-def guess_container(head: bytes) -> str:
-    """y4m and JPEG announce themselves; everything else is taken for raw video."""
-    if head.startswith(STREAM_MAGIC):
-        return "y4m"
-    if head.startswith(START) or b"\r\n\r\n" + START in head or head.lstrip(b"\r\n").startswith(b"--"):
-        return "mjpeg"
-    return "rawvideo"
 
 
 def _after(head: bytes, head_ns: int, pieces: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
@@ -272,6 +267,7 @@ def _count_raw(
 def _advise_raw(sample: bytes, total: int, declared: FrameFormat | None, count: _Count) -> None:
     """Stride of the pixels, and geometries that fit; `total` bytes of an input that ended, else 0."""
     if declared is None:
+        count.looks_like = known_foreign(sample[:4096])
         count.stride_bytes = guess_stride(sample[: 1 << 20], COMMON_ROWS)
         count.suggestions = suggest_sizes(total, count.stride_bytes)
         return
@@ -309,4 +305,5 @@ def _report(container: str, count: _Count, seen: _Seen, *, declared: bool) -> In
         stride_bytes=count.stride_bytes,
         suggestions=count.suggestions,
         notes=tuple(count.notes),
+        looks_like=count.looks_like,
     )

@@ -12,7 +12,8 @@ import pytest
 from vedette.clock import ManualClock
 from vedette.errors import BadInputError
 from vedette.source.geometry import guess_stride, suggest_sizes
-from vedette.source.inspection import guess_container, inspect_pipe
+from vedette.source.inspection import inspect_pipe
+from vedette.source.signatures import guess_container, known_foreign
 from vedette.wire.pixels import PixelFormat
 
 if TYPE_CHECKING:
@@ -169,6 +170,41 @@ def test_containers_are_told_by_their_first_bytes() -> None:
     assert guess_container(b"\xff\xd8\xff\xe0") == "mjpeg"
     assert guess_container(b"\r\n--frame\r\nContent-Type: image/jpeg\r\n") == "mjpeg"
     assert guess_container(bytes(range(64))) == "rawvideo"
+
+
+@pytest.mark.parametrize(
+    ("output", "name"),
+    [
+        (("-f", "mp4"), "an MP4 or MOV file"),
+        (("-f", "mov"), "an MP4 or MOV file"),
+        (("-f", "matroska"), "a Matroska or WebM file"),
+        (("-f", "avi"), "an AVI file"),
+        (("-f", "flv"), "a FLV file"),
+        (("-f", "h264"), "an H.264 or H.265 stream"),
+        (("-f", "mpegts"), "an MPEG transport stream"),
+        (("-c:v", "mpeg2video", "-r", "25", "-f", "vob"), "an MPEG program stream"),
+        (("-frames:v", "1", "-c:v", "png", "-f", "image2pipe"), "a PNG picture"),
+        (("-f", "gif"), "a GIF picture"),
+        (("-f", "yuv4mpegpipe"), ""),
+        (("-f", "rawvideo"), ""),
+    ],
+)
+def test_well_known_files_in_a_pipe_are_named(
+    clips: Path, tmp_path: Path, ffmpeg: Callable[..., None], output: tuple[str, ...], name: str
+) -> None:
+    """What ffmpeg really writes begins as the table says; what can be read has no such name."""
+    ffmpeg("-i", clips / "clip.mp4", "-pix_fmt", "yuv420p", *output, tmp_path / "written")
+    head = (tmp_path / "written").read_bytes()[:4096]
+    assert known_foreign(head) == name
+
+
+def test_text_is_no_video() -> None:
+    """A log on the wrong stream, for instance; bytes of any value are not text."""
+    assert known_foreign(b"error: no camera\n") == "text"
+    assert known_foreign(bytes(range(256))) == ""
+    assert known_foreign(b"@" * 4096) == "", "a grey wall is letters all over"
+    assert known_foreign(b"\x00\x00\x00\x01\x01\x00" * 99) == "", "so is the night a start code"
+    assert known_foreign(b"") == ""
 
 
 def test_noise_gives_no_stride() -> None:
