@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 PROC = Path("/proc")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 KIB = 1024
-_MAPPING = re.compile(rb"^[0-9a-f]+-[0-9a-f]+ \S+ (?P<offset>\S+) \S+ (?P<inode>\d+) *(?P<name>.*)$")
+_Part = tuple[bytes, bytes, bytes]
+_MAPPING = re.compile(rb"^[0-9a-f]+-[0-9a-f]+ \S+ (?P<offset>\S+) (?P<device>\S+) (?P<inode>\d+)")
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def standalone_bytes(pids: Iterable[int]) -> int:
     processes counts once. Strangers that map the same libraries make `pss_bytes` too small; not this.
     """
     anonymous = 0
-    shared: dict[tuple[bytes, bytes], int] = {}
+    shared: dict[_Part, int] = {}
     for pid in pids:
         for part, resident, own in _mappings(pid):
             anonymous += own
@@ -98,14 +99,15 @@ def standalone_bytes(pids: Iterable[int]) -> int:
     return anonymous + sum(shared.values())
 
 
-def _mappings(pid: int) -> list[tuple[tuple[bytes, bytes], int, int]]:
-    """(inode and offset, resident bytes, anonymous bytes of them) of each mapping."""
+def _mappings(pid: int) -> list[tuple[_Part, int, int]]:
+    """(device, inode and offset; resident bytes, anonymous bytes of them) of each mapping."""
     found = []
-    part, resident = (b"", b""), 0
+    part: _Part = (b"", b"", b"")
+    resident = 0
     for line in (PROC / str(pid) / "smaps").read_bytes().splitlines():
         header = _MAPPING.match(line)
         if header is not None:
-            part = (header["inode"], header["offset"])
+            part = (header["device"], header["inode"], header["offset"])
         elif line.startswith(b"Rss:"):
             resident = int(line.split()[1]) * KIB
         elif line.startswith(b"Anonymous:"):
