@@ -57,6 +57,24 @@ def test_a_signal_while_serving_ends_in_time_with_everything_accounted_for(
     assert all(set(causes) <= {"superseded", "no_worker", "stale", "shutdown"} for causes in dropped)
 
 
+def test_a_signal_to_the_whole_control_group_is_no_fault_of_the_children(
+    bundle: Path, tmp_path: Path
+) -> None:
+    """Systemd's default way to stop a service: children that get SIGTERM first leave it to the daemon."""
+    config = write_config(tmp_path, bundle, TWO_CAMERAS, options={"run_s": "0.01"})
+    summary = tmp_path / "summary.json"
+    with Command("run", "--config", config, "--summary-json", summary) as command:
+        command.until_lines(20)
+        children = command.children()
+        for pid in (*children, command.pid):
+            os.kill(pid, signal.SIGTERM)
+        assert command.end(within_s=STOP_S) == 0
+        assert not any(map(alive, children))
+        books = check_books(summary, whole_lines(command.stdout))
+    assert [camera["failed"] for camera in books["cameras"]] == [{}, {}]
+    assert books["worker_restarts"] == 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_while_the_model_loads_ends_in_time(
     bundle: Path, tmp_path: Path, number: signal.Signals

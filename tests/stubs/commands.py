@@ -85,7 +85,7 @@ class Command:
         )
         self.stderr = bytearray()
         self.stdout = bytearray()
-        self._readers = []
+        self._readers: list[threading.Thread] = []
         if self.process.stderr is not None:
             self._read(self.process.stderr.fileno(), self.stderr)
         if read_stdout:

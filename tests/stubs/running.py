@@ -35,8 +35,8 @@ STUB = {"onnx": "tests.stubs.engines:open_stub"}
 STUB_OPTIONS = {"input": "1x3x8x8:float32", "outputs": "1x4:float32"}
 
 
-def stub_bundle(root: Path) -> Path:
-    """A sealed bundle that the stub engine answers for: four classes, no golden inputs."""
+def stub_bundle(root: Path, **changes: Any) -> Path:  # noqa: ANN401 - a YAML value is anything
+    """A sealed bundle that the stub engine answers for: four classes, no golden inputs; see `model.yaml`."""
     root.mkdir(parents=True)
     (root / "tiny.onnx").write_bytes(tiny_onnx())
     (root / "labels.txt").write_text("red\ngreen\nblue\ndark\n", encoding="utf-8")
@@ -50,6 +50,7 @@ def stub_bundle(root: Path) -> Path:
         "input": {"size": [8, 8], "layout": "nchw", "range": [0, 1]},
         "output": {"layout": "scores", "activation": "given", "labels": {"count": 4}},
         "golden": None,
+        **changes,
     }
     (root / "model.yaml").write_text(yaml.safe_dump(spec), encoding="utf-8")
     seal(root)

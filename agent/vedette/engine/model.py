@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,12 @@ from vedette.bundle.folder import load_bundle
 from vedette.engine.port import EngineRequest
 from vedette.engine.registry import installed_runtime, resolve
 from vedette.engine.selftest import open_proven, self_test
+from vedette.errors import BundleError
+from vedette.frame.channel import MAX_MESSAGE_BYTES
 from vedette.vision.picture import picture_from_buffer
 from vedette.vision.postprocess import build_postprocessor
 from vedette.vision.preprocess import Preprocessor
-from vedette.wire.bundle import TensorLayout
+from vedette.wire.bundle import Task, TensorLayout
 from vedette.wire.messages import ModelRef
 from vedette.wire.pixels import PixelFormat, describe
 
@@ -26,6 +29,10 @@ if TYPE_CHECKING:
     from vedette.vision.picture import Picture
     from vedette.wire.bundle import InputSpec
     from vedette.wire.messages import SelfTest
+
+
+FLOAT_BYTES = 4
+RESULT_ROOM_BYTES = 4096  # names, times and shapes beside the tensors
 
 
 class Model:
@@ -73,6 +80,24 @@ def input_shape(spec: InputSpec, *, channels: int) -> tuple[int, ...]:
     return (1, channels, height, width)
 
 
+def check_answer_size(bundle: Bundle, engine: Engine) -> None:
+    """Refuse raw tensors that no result could carry: every single frame would fail.
+
+    Raises:
+        BundleError: Task `raw` and outputs above the limit of a message.
+    """
+    if bundle.spec.task is not Task.RAW:
+        return
+    answer_bytes = sum(FLOAT_BYTES * prod(output.shape) for output in engine.outputs)
+    limit_bytes = MAX_MESSAGE_BYTES - RESULT_ROOM_BYTES
+    if answer_bytes > limit_bytes:
+        raise BundleError(
+            f"task `raw` would put {answer_bytes:,} bytes of tensors into every result; {limit_bytes:,} is "
+            "the most",
+            cure="use task `classify` or `detect`, or a model with smaller outputs",
+        )
+
+
 def load_model(spec: WorkerSpec, progress: Progress) -> Model:
     """Check a bundle, load it on the best accelerator it really has, and prove it on its golden inputs.
 
@@ -102,6 +127,7 @@ def load_model(spec: WorkerSpec, progress: Progress) -> Model:
     progress(f"loading {bundle.spec.name} {bundle.spec.version} with {engine_name}")
     engine, test = open_proven(open_engine, request, progress, partial(self_test, bundle))
     try:
+        check_answer_size(bundle, engine)
         model = Model(bundle, engine, test)
         progress("warming up")
         model.warm_up(spec.warmup_runs)

@@ -31,7 +31,7 @@ from vedette.engine.messages import (
 from vedette.engine.model import load_model
 from vedette.engine.scheduler import Candidate, Scheduler
 from vedette.errors import FrameError, OutOfMemoryError, VedetteError
-from vedette.frame.channel import Channel, PeerGoneError
+from vedette.frame.channel import MAX_MESSAGE_BYTES, Channel, PeerGoneError
 from vedette.frame.lifeline import Pulse, tie_to_parent
 from vedette.wire.causes import DropCause, FailCause
 from vedette.wire.messages import Failure, LatencyMs, Result
@@ -218,6 +218,8 @@ class Worker:
     def _send(self, message: Answered | Dropped) -> None:
         """Hand a message to the daemon; while its buffer is full no further frame is taken."""
         payload = self._encoder.encode(message)
+        if len(payload) > MAX_MESSAGE_BYTES and isinstance(message, Answered):
+            payload = self._encoder.encode(_too_large(message, len(payload)))
         while not self._results.send_bytes(payload):
             self._pulse.beat(time.monotonic_ns())
             wait = select.poll()
@@ -228,6 +230,16 @@ class Worker:
 def _ms(elapsed_ns: int) -> float:
     """Milliseconds to the microsecond: more digits are noise, and make every result line longer."""
     return elapsed_ns // 1000 / 1000
+
+
+def _too_large(message: Answered, size_bytes: int) -> Answered:
+    """The failure that takes the place of an answer which no datagram can carry."""
+    detail = f"the answer has {size_bytes:,} bytes, {MAX_MESSAGE_BYTES:,} is the most"
+    answer, failure = message.result, Failure(FailCause.BAD_OUTPUT.value, detail)
+    result = Result(
+        1, answer.camera, answer.seq, answer.captured_ns, answer.model, answer.task, failed=failure
+    )
+    return Answered(result, message.answered_ns)
 
 
 def _fail_cause(error: VedetteError) -> FailCause:

@@ -1,4 +1,4 @@
-"""What every child process of the daemon does first: die with it, leave Ctrl-C to it, keep a pulse."""
+"""What every child process of the daemon does first: die with it, leave signals to it, keep a pulse."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ def tie_to_parent(parent_pid: int) -> None:
     Exits at once when the parent is already gone.
     """
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Both reach the whole control group when a service is stopped; only the daemon knows the right order.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     if os.getppid() != parent_pid:
         sys.exit(0)
 

@@ -1,0 +1,124 @@
+"""What the serving loop makes of single frames: times that add up, answers that fit."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.stubs.running import stub_bundle, worker
+
+from vedette.clock import SystemClock
+from vedette.engine.messages import Answered, Attach, FromWorkerResults, ToWorker
+from vedette.engine.model import load_model
+from vedette.engine.worker import Worker
+from vedette.errors import BundleError
+from vedette.frame.channel import Channel, channel_pair
+from vedette.frame.layout import RingGeometry
+from vedette.frame.lifeline import Pulse
+from vedette.frame.producer import RingProducer
+from vedette.frame.ring import Ring, create_ring
+from vedette.wire.pixels import PixelFormat, describe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from vedette.frame.reader import Lease
+
+FORMAT = describe(8, 8, PixelFormat.BGR24)
+
+
+class Bench:
+    """A worker of the real code, one ring, and the daemon's ends of its channels."""
+
+    def __init__(self, bundle: Path, **options: str) -> None:
+        self.model = load_model(worker(bundle, **options), lambda _line: None)
+        control_ours, control_theirs = channel_pair()
+        results_ours, results_theirs = channel_pair()
+        self.control: Channel[None] = Channel(control_ours, None)
+        self.results: Channel[FromWorkerResults] = Channel(results_ours, FromWorkerResults)
+        self.pulse = Pulse.create()
+        theirs: Channel[ToWorker] = Channel(control_theirs, ToWorker)
+        out: Channel[None] = Channel(results_theirs, None)
+        self._ends = (theirs, out)
+        self.worker = Worker(self.model, theirs, out, self.pulse)
+        self.ring = Ring(create_ring(RingGeometry(3, FORMAT.frame_bytes, newest_wins=True), name="front"))
+        self.control.send(Attach("front", 0), self.ring.handles.fds)
+        self.worker._obey()
+        self.producer = RingProducer(self.ring, SystemClock())
+
+    def publish(self) -> None:
+        """Put a black frame into the ring."""
+        memory = self.producer.try_acquire(FORMAT)
+        assert memory is not None
+        memory[:] = bytes(len(memory))
+        self.producer.publish(time.monotonic_ns())
+
+    def answer(self) -> Answered:
+        """Serve the newest frame, and read what came of it."""
+        assert self.worker._serve_one()
+        received = self.results.receive(1.0)
+        assert received is not None
+        assert isinstance(received[0], Answered)
+        return received[0]
+
+    def close(self) -> None:
+        """Give everything back."""
+        self.worker._detach("front")
+        for channel in (self.control, self.results, *self._ends):
+            channel.close()
+        self.ring.close()
+        self.ring.handles.close()
+        self.pulse.close()
+        self.model.close()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(stub_bundle(tmp_path / "bundle"))
+    yield made
+    made.close()
+
+
+def test_case_46_a_frame_that_came_after_the_look_at_the_clock_did_not_wait_less_than_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Case 46: a newer frame slips in before the lease; it waited for 0, and the stages add up."""
+    reader = bench.worker._cameras["front"].reader
+    take = reader.take
+
+    def take_late() -> Lease | None:
+        bench.publish()
+        return take()
+
+    monkeypatch.setattr(reader, "take", take_late)
+    bench.publish()
+    result = bench.answer().result
+    stages = result.latency_ms
+    assert result.seq == 2
+    assert stages
+    parts = (stages.transport, stages.queue, stages.preprocess, stages.infer, stages.postprocess)
+    assert stages.queue == 0
+    assert min(parts) >= 0
+    assert abs(sum(parts) - stages.total) < 0.01
+
+
+def test_raw_tensors_that_no_result_can_carry_are_refused_at_load(tmp_path: Path) -> None:
+    """Every frame would fail: it is said once, with the figure and a cure, before the first."""
+    bundle = stub_bundle(tmp_path / "bundle", task="raw", output={"layout": "raw"})
+    with pytest.raises(BundleError, match=r"200,000 bytes of tensors into every result") as caught:
+        load_model(worker(bundle, outputs="1x50000:float32"), lambda _line: None)
+    assert caught.value.cure is not None
+
+
+def test_an_answer_that_is_too_large_all_the_same_fails_by_name(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One frame's failure, not the death of the worker over and over."""
+    monkeypatch.setattr("vedette.engine.worker.MAX_MESSAGE_BYTES", 200)
+    bench.publish()
+    failed = bench.answer().result.failed
+    assert failed
+    assert failed.cause == "bad_output"
+    assert "200 is the most" in failed.detail
