@@ -203,7 +203,7 @@ def test_case_16_padding_is_found_and_the_line_with_it_is_printed(
     [
         (b"", (), "nothing came out of the pipe", "producer's messages"),
         (b"hello\n", (), "this is text", "yuv4mpegpipe"),
-        (b"\x00\x00\x00\x18ftypisom" + bytes(9000), (), "this is an MP4 or MOV file", "be decoded first"),
+        (b"\x00\x00\x00\x18ftypisom" + bytes(9000), (), "this is an MP4 or MOV file", "decode it first"),
         (np.random.default_rng(5).bytes(700_001), (), "neither y4m nor MJPEG", "--size and --pix-fmt"),
         (np.random.default_rng(5).bytes(700_001), ("--format", "y4m"), "expected FRAME", "yuv4mpegpipe"),
         (bytes(700_001), ("--format", "y4m"), "no line ends within", "yuv4mpegpipe"),

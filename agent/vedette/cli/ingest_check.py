@@ -164,7 +164,7 @@ def fault_of(found: Inspection, spec: SourceSpec) -> tuple[str, str] | None:
 def _undescribed(found: Inspection) -> tuple[str, str]:
     if found.looks_like:
         return f"this is {found.looks_like}", (
-            "let it be decoded first, ffmpeg -i FILE -f yuv4mpegpipe - | vedette-agent pipe ..., "
+            "decode it first: ffmpeg -i FILE -f yuv4mpegpipe - | vedette-agent pipe --format y4m ...; "
             "or name the file as the input of a camera for `vedette-agent run`"
         )
     cause = "this is neither y4m nor MJPEG, and raw video does not tell its size and pixel format"
