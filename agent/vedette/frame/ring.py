@@ -109,8 +109,10 @@ def create_ring(geometry: RingGeometry, *, name: str, available: int | None = No
         UnavailableError: The memory is not there; the message says how much is needed.
     """
     _refuse_beyond(available_bytes() if available is None else available, geometry, name)
-    memory = os.memfd_create(f"vedette-{name}"[:200], os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    opened: list[int] = []
     try:
+        memory = os.memfd_create(f"vedette-{name}"[:200], os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        opened.append(memory)
         os.ftruncate(memory, geometry.total_bytes)
         os.posix_fallocate(memory, 0, geometry.total_bytes)
         with mmap.mmap(memory, layout.HEADER_BYTES) as header:
@@ -124,13 +126,18 @@ def create_ring(geometry: RingGeometry, *, name: str, available: int | None = No
             words[layout.W_MAGIC] = layout.MAGIC
             words.release()
         fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+        for _ in range(1 + layout.SEATS):
+            opened.append(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))  # noqa: PERF401 - kept for the undo
     except OSError as error:
-        os.close(memory)
+        for fd in opened:
+            os.close(fd)
         if error.errno in {errno.ENOMEM, errno.ENOSPC}:
             raise _no_memory(geometry, name) from error
-        raise
-    events = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(1 + layout.SEATS)]
-    return RingHandles([memory, *events])
+        raise UnavailableError(
+            f"the frame ring of {name} cannot be made: {error.strerror}",
+            cure="allow more open files (`LimitNOFILE=` in a unit, `ulimit -n` in a shell)",
+        ) from error
+    return RingHandles(opened)
 
 
 class Ring:

@@ -120,6 +120,23 @@ class Camera:
             self._kill(f"no frame and no sign of life for {self.plan.source.stall_s:g} s")
 
     def _start(self, now_ns: int) -> None:
+        try:
+            self._start_child()
+        except OSError as error:
+            self._try_again(f"its source process could not be started: {error.strerror}")
+            return
+        self._farewell, self._killed_for, self._child_has_ring = None, "", False
+        self._head_at_start = 0 if self.ring is None else self.ring.head
+        self._opened_by_ns = now_ns + round((self.plan.source.open_timeout_s + START_GRACE_S) * 1e9)
+        self.state = CameraState.OPENING
+
+    def _try_again(self, cause: str) -> None:
+        delay_s = self.restarts.died()
+        self._start_at_ns = self._clock.monotonic_ns() + round(delay_s * 1e9)
+        self.state = CameraState.WAITING
+        self._say(f"{self.name}: {cause}; trying again in {delay_s:.1f} s")
+
+    def _start_child(self) -> None:
         ours, theirs = channel_pair()
         stdin = 0 if self.plan.source.input == "-" else None
         try:
@@ -129,13 +146,12 @@ class Camera:
                 msgspec.json.encode(self.plan.source).decode(),
             ]
             self.child = Child(SOURCE_MODULE, arguments, pass_fds=(theirs.fileno(),), stdin=stdin)
+        except OSError:
+            ours.close()
+            raise
         finally:
             theirs.close()
         self.control = Channel(ours, FromSource)
-        self._farewell, self._killed_for, self._child_has_ring = None, "", False
-        self._head_at_start = 0 if self.ring is None else self.ring.head
-        self._opened_by_ns = now_ns + round((self.plan.source.open_timeout_s + START_GRACE_S) * 1e9)
-        self.state = CameraState.OPENING
 
     def listen(self) -> None:
         """Read what the source child says."""
@@ -252,10 +268,7 @@ class Camera:
                 cause = f"{cause}: {words}"
             cure, retry, code = None, True, UnavailableError.exit_code
         if retry and self._may_reconnect():
-            delay_s = self.restarts.died()
-            self._start_at_ns = self._clock.monotonic_ns() + round(delay_s * 1e9)
-            self.state = CameraState.WAITING
-            self._say(f"{self.name}: {cause}; trying again in {delay_s:.1f} s")
+            self._try_again(cause)
             return
         self.error = rebuild_error(code, cause, cure)
         self.state = CameraState.FAILED

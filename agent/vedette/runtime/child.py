@@ -37,6 +37,9 @@ class Child:
             arguments: Its command line.
             pass_fds: Descriptors that it inherits under the same numbers.
             stdin: Descriptor for its standard input; None is /dev/null.
+
+        Raises:
+            OSError: The system has no process, memory or descriptor left for it.
         """
         self.stderr_fd, stderr_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         os.set_blocking(stderr_write, True)
@@ -50,10 +53,19 @@ class Child:
                 start_new_session=True,
                 env={**os.environ, **_QUIET_POOLS},
             )
+        except OSError:
+            os.close(self.stderr_fd)
+            raise
         finally:
             os.close(stderr_write)
         self.pid = self._process.pid
-        self.pidfd = os.pidfd_open(self.pid)
+        try:
+            self.pidfd = os.pidfd_open(self.pid)
+        except OSError:
+            self._process.kill()
+            self._process.wait(KILL_WAIT_S)
+            os.close(self.stderr_fd)
+            raise
         self._stderr = b""
 
     def read_stderr(self) -> None:

@@ -82,13 +82,18 @@ class Generation:
             self._after_accounting(cameras)
 
     def _start(self) -> None:
-        self.worker = WorkerProcess(
-            self._plan.worker,
-            self._clock,
-            load_timeout_s=self._plan.load_timeout_s,
-            hang_timeout_s=self._plan.hang_timeout_s,
-            say=self._say,
-        )
+        try:
+            self.worker = WorkerProcess(
+                self._plan.worker,
+                self._clock,
+                load_timeout_s=self._plan.load_timeout_s,
+                hang_timeout_s=self._plan.hang_timeout_s,
+                say=self._say,
+            )
+        except OSError as error:
+            self._detail = f"it could not be started: {error.strerror}"
+            self._plan_next_start()
+            return
         self._results.add_worker(self.worker.results)
         self.phase = Phase.RUNNING
 
@@ -158,6 +163,9 @@ class Generation:
         if self.error is not None:
             self.phase = Phase.FAILED
             return
+        self._plan_next_start()
+
+    def _plan_next_start(self) -> None:
         delay_s = self.restarts.died()
         if self.ready is None and self.restarts.total > self._plan.restart.budget:
             self.error = UnavailableError(

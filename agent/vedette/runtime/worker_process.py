@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -55,6 +56,11 @@ class WorkerProcess:
         hang_timeout_s: float,
         say: Callable[[str], None],
     ) -> None:
+        """Start it.
+
+        Raises:
+            OSError: The system has no process, memory or descriptor left for it.
+        """
         self._clock = clock
         self._load_timeout_ns = round(load_timeout_s * 1e9)
         self._hang_timeout_ns = round(hang_timeout_s * 1e9)
@@ -65,9 +71,19 @@ class WorkerProcess:
         self.kill_cause: FailCause | None = None
         self.kill_detail = ""
         self.seats: dict[str, Ring] = {}
+        with contextlib.ExitStack() as undo:
+            self._start(spec, undo)
+            undo.pop_all()
+
+    def _start(self, spec: WorkerSpec, undo: contextlib.ExitStack) -> None:
+        """Make the shared page and the channels, and start the process over them."""
         self._pulse = Pulse.create()
+        undo.callback(self._pulse.close)
         control_ours, control_theirs = channel_pair()
+        undo.callback(control_ours.close)
+        undo.callback(control_theirs.close)
         results_ours, results_theirs = channel_pair()
+        undo.callback(results_ours.close)
         try:
             os.set_inheritable(self._pulse.fd, True)  # noqa: FBT003 - the standard library's signature
             self.child = Child(
@@ -84,7 +100,7 @@ class WorkerProcess:
         finally:
             control_theirs.close()
             results_theirs.close()
-        self.started_ns = clock.monotonic_ns()
+        self.started_ns = self._clock.monotonic_ns()
         self.control: Channel[FromWorker] = Channel(control_ours, FromWorker)
         self.results: Channel[FromWorkerResults] = Channel(
             results_ours, FromWorkerResults, with_descriptors=False
