@@ -22,7 +22,7 @@ LIVE = "synthetic:64x48@40"
 def test_a_worker_killed_from_outside_costs_one_frame_at_most_and_is_replaced(bundle: Path) -> None:
     """SIGKILL in the middle of work, two lossless cameras: every frame is answered but the one in hand."""
     slow = worker(bundle, run_s="0.02")
-    cameras = [camera(name, "synthetic:64x48?frames=60") for name in ("left", "right")]
+    cameras = [camera(name, "synthetic:64x48?frames=30") for name in ("left", "right")]
     with Running(plan(slow, *cameras)) as run:
         run.until_answers("left", 5)
         os.kill(run.worker_pid(), signal.SIGKILL)
@@ -32,7 +32,7 @@ def test_a_worker_killed_from_outside_costs_one_frame_at_most_and_is_replaced(bu
     assert len(failures) <= 1
     assert all(cause == "worker_crashed" and "SIGKILL" in detail for _, cause, detail in failures)
     for name in ("left", "right"):
-        assert [result.seq for result in run.sink.of(name)] == list(range(1, 61))
+        assert [result.seq for result in run.sink.of(name)] == list(range(1, 31))
     assert run.daemon.generation.restarts.total == 1
     assert any("SIGKILL" in line and "next start in" in line for line in run.said)
 

@@ -88,7 +88,7 @@ class PathClient:
     ) -> None:
         height, width = frame.shape[:2]
         self.format = describe(width, height, PixelFormat.BGR24)
-        self._frame = memoryview(np.ascontiguousarray(frame)).cast("B")
+        self._frame = np.ascontiguousarray(frame).data.cast("B")
         self._clock = SystemClock()
         self.worker = WorkerProcess(spec, self._clock, load_timeout_s=600.0, hang_timeout_s=30.0, say=say)
         geometry = RingGeometry(4, self.format.frame_bytes, newest_wins)
@@ -192,7 +192,7 @@ def own_floor(model: Model, frame: NDArray[np.uint8]) -> Callable[[], Any]:
 
     height, width = frame.shape[:2]
     frame_format = describe(width, height, PixelFormat.BGR24)
-    picture = picture_from_buffer(memoryview(frame).cast("B"), frame_format)
+    picture = picture_from_buffer(frame.data.cast("B"), frame_format)
 
     def once() -> Any:  # noqa: ANN401 - raw engine outputs
         model.preprocessor.prepare(picture, model.engine.input_array)
