@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.stubs.commands import Command, agent, check_books, whole_lines, write_config
+from tests.stubs.commands import AGENT, Command, agent, check_books, whole_lines, write_config
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -158,3 +159,26 @@ def test_a_file_that_ends_badly_is_told_by_the_exit_code(bundle: Path, tmp_path:
     assert ended.returncode == 65
     assert len(whole_lines(ended.stdout)) == 3
     assert b"vedette-agent: " in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("closed", "status", "lines"), [("<&-", 2, 0), (">&-", 2, 0), ("2>&-", 0, 10)], ids=["in", "out", "err"]
+)
+def test_a_standard_stream_that_the_caller_closed_is_never_taken_for_another_file(
+    bundle: Path, tmp_path: Path, closed: str, status: int, lines: int
+) -> None:
+    """What is needed is asked for by name; what is not needed is done without."""
+    frames = tmp_path / "frames.raw"
+    frames.write_bytes(raw_frames(10))
+    command = shlex.join([str(AGENT), "pipe", "--model", str(bundle), *RAW_VIDEO])
+    ended = subprocess.run(
+        ["/bin/sh", "-c", f"exec {command} <{shlex.quote(str(frames))} {closed}"],
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+    assert ended.returncode == status
+    assert len(whole_lines(ended.stdout)) == lines
+    if closed != "2>&-":
+        assert b"is closed" in ended.stderr
+        assert b"cure:" in ended.stderr

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vedette import __version__
+from vedette.cli.terminal import claim_standard_streams
 from vedette.errors import InternalError, VedetteError
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: errors become one clear message and the exit code of their family."""
+    claim_standard_streams()
     try:
         status = cli.main(args=arguments, prog_name="vedette-agent", standalone_mode=False)
     except VedetteError as error:

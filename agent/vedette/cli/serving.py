@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from vedette.clock import SystemClock
-from vedette.errors import InternalError, UnavailableError
+from vedette.errors import InternalError, UnavailableError, UsageError
 from vedette.runtime.compose import build_daemon
 from vedette.runtime.daemon import Stopping
 from vedette.telemetry.live import LiveStatus
@@ -26,8 +27,14 @@ def serve(plan: RunPlan, terminal: Terminal, *, summary_to: Path | None = None) 
     """Run until the inputs end or a signal comes.
 
     Raises:
+        UsageError: Standard output is closed and results should go there.
         VedetteError: Why a camera or the model could not be served; the summary is shown before.
     """
+    if plan.results_to is None and sys.stdout is None:
+        raise UsageError(
+            "standard output is closed, results are written there",
+            cure="redirect it: `> results.jsonl`, or name a file in `results.to`",
+        )
     clock = SystemClock()
     stopping = Stopping()
     stopping.on_signals()

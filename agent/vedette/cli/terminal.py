@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -67,12 +68,25 @@ class Terminal:
             sys.stderr.write(text)
             sys.stderr.flush()
         except OSError:
-            silence_stderr()
+            point_at_nothing(2)
             self._quiet = True
 
 
-def silence_stderr() -> None:
-    """Point standard error at nothing, so that neither we nor the interpreter's exit trip over it again."""
-    nothing = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-    os.dup2(nothing, 2)
-    os.close(nothing)
+def point_at_nothing(fd: int) -> None:
+    """Make a standard descriptor /dev/null, so that neither we nor the interpreter's exit trip over it."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    if nothing != fd:
+        os.dup2(nothing, fd)
+        os.close(nothing)
+
+
+def claim_standard_streams() -> None:
+    """Fill standard descriptors that a caller closed: the next file opened would take their number.
+
+    `sys.stdin` and `sys.stdout` stay None, so that a command can say that it needs them.
+    """
+    for fd, stream in enumerate((sys.stdin, sys.stdout, sys.stderr)):
+        if stream is None:
+            point_at_nothing(fd)
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - for the process's life
