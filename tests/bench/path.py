@@ -5,18 +5,22 @@ own floor   the agent's preprocessing and the engine in one process
 own answer  the same and its decoding: the path less copying, waking another process, and accounting
 path        a producer copies the frame into a ring, the worker process answers
 
-One thread, a 640x480 frame, one at a time. Bars: below SLOW_FLOOR_US the median overhead is at most
-OVERHEAD_US, and the ratio that this overhead makes on a model of MODEL_US at most FAST_RATIO; from
-SLOW_FLOOR_US up the ratio is at most SLOW_RATIO.
+wake        what waking a process and being woken by it costs alone, around as long a run (tests.bench.echo)
+
+One thread, a 640x480 frame, one at a time. Bars: below SLOW_FLOOR_US the median overhead, path less floor, is
+at most OVERHEAD_US, and the ratio that it makes on this model, or on one of MODEL_US where this one is
+quicker, at most FAST_RATIO; from SLOW_FLOOR_US up the ratio is at most SLOW_RATIO.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.bench.quiet import Figures, Rounds, compare
+from tests.bench.echo import Echo
+from tests.bench.quiet import Figures, Rounds, compare, figures_of, time_calls
 from tests.bench.verdict import Verdict, options, table
 
 from vedette.engine.messages import WorkerSpec
@@ -44,22 +48,28 @@ SLOW_RATIO = 1.05
 
 
 def measure(bundle: str, rounds: int) -> Rounds:
-    """All three ways in turn."""
+    """All ways in turn."""
     spec = WorkerSpec(bundle=str(MODELS / bundle), threads=1)
     frame = synthetic_frame(*FRAME)
     model = load_model(spec, lambda _: None)
-    client = PathClient(spec, frame, lambda _: None)
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(model.close)
+        client = PathClient(spec, frame, lambda _: None)
+        stack.callback(client.close)
+        floor = straight_script(model, frame)
+        busy_us = round(figures_of(time_calls(floor, 50)).p50)
+        echo = Echo(busy_us * 1000)
+        stack.callback(echo.close)
         ways: dict[str, Callable[[], object]] = {
-            "floor": straight_script(model, frame),
+            "floor": floor,
             "own floor": own_floor(model, frame),
             "own answer": own_answer(model, frame),
             "path": client,
+            "wake": echo,
         }
-        return compare(ways, rounds=rounds)
-    finally:
-        client.close()
-        model.close()
+        found = compare(ways, rounds=rounds)
+    found.figures["wake"] -= Figures(busy_us, busy_us, busy_us)
+    return found
 
 
 def own_answer(model: Model, frame: NDArray[np.uint8]) -> Callable[[], object]:
@@ -77,7 +87,8 @@ def judge(verdict: Verdict, bundle: str, found: Rounds) -> None:
         verdict.at_most(f"{bundle}: path / floor", path / floor, SLOW_RATIO)
         return
     verdict.at_most(f"{bundle}: path - floor", overhead, OVERHEAD_US, " us")
-    verdict.at_most(f"{bundle}: ratio on a model of {MODEL_US:.0f} us", 1 + overhead / MODEL_US, FAST_RATIO)
+    model_us = max(floor, MODEL_US)
+    verdict.at_most(f"{bundle}: ratio on a model of {model_us:,.0f} us", 1 + overhead / model_us, FAST_RATIO)
 
 
 def main() -> int:
