@@ -1,8 +1,8 @@
 """The cheapest possible worker: takes a byte, spins for as long as a model would run, gives a byte back.
 
-`python -m tests.bench.echo NANOSECONDS`. What a round trip costs beyond the spinning is what the kernel, and a
-hypervisor below it, takes to put one process to sleep and wake the other, twice. No transport can be cheaper
-without spinning while it waits; on a virtual machine the price grows with the length of the sleep.
+`python -m tests.bench.echo NANOSECONDS`. What a round trip costs beyond the spinning is what the kernel, and
+a hypervisor below it, takes to put one process to sleep and wake the other, twice. No transport can be
+cheaper without spinning while it waits; on a virtual machine the price grows with the length of the sleep.
 """
 
 from __future__ import annotations

@@ -84,11 +84,12 @@ def judge(verdict: Verdict, bundle: str, found: Rounds) -> None:
     floor, path = found.figures["floor"].p50, found.figures["path"].p50
     overhead = path - floor
     if floor >= SLOW_FLOOR_US:
-        verdict.at_most(f"{bundle}: path / floor", path / floor, SLOW_RATIO)
+        verdict.at_most(f"{bundle}: path / floor", path / floor, SLOW_RATIO, noisy=found.noisy)
         return
-    verdict.at_most(f"{bundle}: path - floor", overhead, OVERHEAD_US, " us")
+    verdict.at_most(f"{bundle}: path - floor", overhead, OVERHEAD_US, " us", noisy=found.noisy)
     model_us = max(floor, MODEL_US)
-    verdict.at_most(f"{bundle}: ratio on a model of {model_us:,.0f} us", 1 + overhead / model_us, FAST_RATIO)
+    ratio = 1 + overhead / model_us
+    verdict.at_most(f"{bundle}: ratio on a model of {model_us:,.0f} us", ratio, FAST_RATIO, noisy=found.noisy)
 
 
 def main() -> int:

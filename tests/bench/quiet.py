@@ -53,6 +53,11 @@ class Rounds:
     foreign_in_all: float
 
     @property
+    def noisy(self) -> bool:
+        """Even the rounds that were kept were disturbed."""
+        return self.foreign > QUIET_SHARE
+
+    @property
     def noise(self) -> str:
         """In words, for under a table."""
         return (
