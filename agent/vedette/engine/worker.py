@@ -7,6 +7,7 @@ the network, and never holds a frame that it cannot account for: what it takes e
 from __future__ import annotations
 
 import gc
+import os
 import select
 import sys
 import time
@@ -33,6 +34,7 @@ from vedette.engine.scheduler import Candidate, Scheduler
 from vedette.errors import FrameError, OutOfMemoryError, VedetteError
 from vedette.frame.channel import MAX_MESSAGE_BYTES, Channel, PeerGoneError
 from vedette.frame.lifeline import Pulse, tie_to_parent
+from vedette.frame.linger import Linger
 from vedette.wire.causes import DropCause, FailCause
 from vedette.wire.messages import Failure, LatencyMs, Result
 
@@ -65,6 +67,7 @@ class Worker:
         self._epoll = select.epoll()
         self._epoll.register(control.fileno(), select.EPOLLIN)
         self._looked_at_control_ns = 0
+        self._linger = Linger(usable_cpus=len(os.sched_getaffinity(0)))
         self._stopping = False
         self._failures_in_a_row = 0
 
@@ -104,8 +107,21 @@ class Worker:
     def _sleep(self, now_ns: int) -> None:
         """Wait for a doorbell or a message, at most until the next sign of life is due."""
         self._pulse.beat(now_ns)
+        if self._linger.budget_ns and self._frame_comes_by(now_ns + self._linger.budget_ns):
+            return
         idle = all(camera.reader.about_to_sleep() for camera in self._cameras.values())
+        asleep_ns = time.monotonic_ns()
         self._look(IDLE_BEAT_S if idle else 0)
+        if any(camera.reader.pending for camera in self._cameras.values()):
+            self._linger.slept(time.monotonic_ns() - asleep_ns)
+
+    def _frame_comes_by(self, deadline_ns: int) -> bool:
+        """Look at the rings without sleeping; only when that has paid lately."""
+        found = False
+        while not found and time.monotonic_ns() < deadline_ns:
+            found = any(camera.reader.pending for camera in self._cameras.values())
+        self._linger.looked(found=found)
+        return found
 
     def _look(self, timeout_s: float) -> None:
         """Sleep on doorbells and the control channel; obey what the channel brought."""

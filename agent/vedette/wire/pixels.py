@@ -75,7 +75,7 @@ def _shrink(length: int, shift: int) -> int:
     return -(-length >> shift) if shift else length
 
 
-class FrameFormat(msgspec.Struct, frozen=True):
+class FrameFormat(msgspec.Struct, frozen=True, cache_hash=True):
     """Everything needed to read a frame buffer: size, planes, colour meaning.
 
     `width` and `height` are pixels as stored. `orientation` is the EXIF value 1..8 that makes the picture
