@@ -33,7 +33,7 @@ from vedette.engine.model import load_model
 from vedette.engine.scheduler import Candidate, Scheduler
 from vedette.errors import FrameError, OutOfMemoryError, VedetteError
 from vedette.frame.channel import MAX_MESSAGE_BYTES, Channel, PeerGoneError
-from vedette.frame.lifeline import Pulse, tie_to_parent
+from vedette.frame.lifeline import Pulse, put_frames_first, tie_to_parent
 from vedette.frame.linger import Linger
 from vedette.wire.causes import DropCause, FailCause
 from vedette.wire.messages import Failure, LatencyMs, Result
@@ -270,6 +270,7 @@ def main(arguments: list[str]) -> int:
     """Load, say READY, serve."""
     control_fd, results_fd, pulse_fd, parent_pid = (int(a) for a in arguments[:4])
     tie_to_parent(parent_pid)
+    put_frames_first()
     spec = msgspec.json.decode(arguments[4], type=WorkerSpec)
     control: Channel[ToWorker] = Channel.from_fd(control_fd, ToWorker)
     results: Channel[None] = Channel.from_fd(results_fd, FromWorkerResults)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
 import signal
 import sys
+from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
+FRAMES_NICE = -10
 PULSE_BYTES = 4096
 W_ALIVE_NS, W_BUSY_SINCE_NS = 0, 1
 
@@ -24,6 +27,18 @@ def tie_to_parent(parent_pid: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     if os.getppid() != parent_pid:
         sys.exit(0)
+
+
+def put_frames_first() -> None:
+    """Ask the scheduler to run this process before the daemon's housekeeping; allowed or not, nothing fails.
+
+    Without it a thread that keeps the daemon busy can hold a CPU for a whole time slice while a frame waits.
+    """
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, FRAMES_NICE)
+    # Where the kernel groups tasks by session, niceness counts only inside the group: the group needs it too.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(FRAMES_NICE), encoding="ascii")
 
 
 class Pulse:

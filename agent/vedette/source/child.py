@@ -15,7 +15,7 @@ import msgspec
 from vedette.clock import SystemClock
 from vedette.errors import SourceLostError, UnavailableError, VedetteError
 from vedette.frame.channel import Channel, PeerGoneError
-from vedette.frame.lifeline import tie_to_parent
+from vedette.frame.lifeline import put_frames_first, tie_to_parent
 from vedette.frame.producer import RingProducer
 from vedette.frame.ring import Ring, RingHandles
 from vedette.source.messages import (
@@ -181,6 +181,7 @@ def main(arguments: list[str]) -> int:
     """Entry of the child process."""
     control_fd, parent_pid = int(arguments[0]), int(arguments[1])
     tie_to_parent(parent_pid)
+    put_frames_first()
     spec = msgspec.json.decode(arguments[2], type=SourceSpec)
     control: Channel[ToSource] = Channel.from_fd(control_fd, ToSource)
     try:
