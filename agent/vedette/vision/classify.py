@@ -76,12 +76,14 @@ class Classifier:
         output = self._output
         real = [output.real_value(value) for value in best]
         if self._activation is Activation.SOFTMAX:
+            if not math.isfinite(best[0]):
+                raise output.not_finite()
             scale = 1.0 if output.affine is None else output.affine.scale
             powers = np.subtract(stored, best[0], dtype=np.float32)
             if scale != 1.0:
                 powers *= scale
             total = float(np.add.reduce(np.exp(powers, out=powers), dtype=np.float64))
-            if not math.isfinite(total):  # one NaN or infinity makes the sum NaN
+            if not math.isfinite(total):  # a NaN among a few classes need not rank first
                 raise output.not_finite()
             return [math.exp(value - real[0]) / total for value in real]
         if self._activation is Activation.SIGMOID:
