@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import os
+import statistics
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ from vedette.wire.messages import Failure
 from vedette.wire.pixels import PixelFormat, describe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -59,7 +60,7 @@ class Percentiles(msgspec.Struct, frozen=True):
 
 
 class BenchReport(msgspec.Struct, frozen=True):
-    """`overhead_us` is path minus floor, percentile by percentile; `ratio` is path p50 over floor p50.
+    """`overhead_us` is of path frames less the floor's median in the same round; `ratio` is of the medians.
 
     `own_floor_us` is the agent's own preprocessing and the engine call in one process: what is left of the
     overhead against it is transport, answer and accounting alone.
@@ -241,7 +242,7 @@ def timed(once: Callable[[], Any], count: int) -> list[int]:
     return taken
 
 
-def percentiles(taken_ns: list[int]) -> Percentiles:
+def percentiles(taken_ns: Sequence[float]) -> Percentiles:
     """p50, p95 and p99 in microseconds."""
     values = np.percentile(np.array(taken_ns) / 1e3, (50, 95, 99))
     return Percentiles(*(round(float(value), 1) for value in values))
@@ -265,12 +266,16 @@ def run_benchmark(
             "path": client,
         }
         taken: dict[str, list[int]] = {name: [] for name in contenders}
+        overhead: list[float] = []
         gc.collect()
         gc.freeze()
         for number in range(rounds):
             say(f"round {number + 1} of {rounds}")
-            for name, once in contenders.items():
-                taken[name] += timed(once, max(1, frames // rounds))
+            latest = {name: timed(once, max(1, frames // rounds)) for name, once in contenders.items()}
+            for name, times in latest.items():
+                taken[name] += times
+            usual_ns = statistics.median(latest["floor"])
+            overhead += [time_ns - usual_ns for time_ns in latest["path"]]
     finally:
         client.close()
         model.close()
@@ -285,12 +290,7 @@ def run_benchmark(
         frames=len(taken["path"]),
         floor_us=floor,
         path_us=path,
-        overhead_us=Percentiles(
-            *(
-                round(a - b, 1)
-                for a, b in ((path.p50, floor.p50), (path.p95, floor.p95), (path.p99, floor.p99))
-            )
-        ),
+        overhead_us=percentiles(overhead),
         ratio=round(path.p50 / floor.p50, 3),
         own_floor_us=own,
         own_ratio=round(path.p50 / own.p50, 3),
