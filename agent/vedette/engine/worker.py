@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import UNSET
 
 from vedette.engine.attachment import Attachment
 from vedette.engine.messages import (
@@ -180,6 +181,7 @@ class Worker:
         if lease is None:
             return
         taken_ns = max(taken_ns, lease.published_ns)  # a newer frame may have come in between
+        self._pulse.hold(lease.seq, lease.captured_ns, lease.file)
         model = self._model
         try:
             picture = camera.picture(lease)
@@ -191,11 +193,12 @@ class Worker:
             answer = model.postprocessor.answer(outputs, placement)
         except VedetteError as error:
             camera.reader.release()
-            self._fail(camera, lease.seq, lease.captured_ns, _fail_cause(error), str(error))
+            self._fail(camera, lease.seq, lease.captured_ns, _fail_cause(error), str(error), lease.file)
             return
         except MemoryError as error:
             camera.reader.release()
-            self._fail(camera, lease.seq, lease.captured_ns, FailCause.OUT_OF_MEMORY, str(error))
+            cause = FailCause.OUT_OF_MEMORY
+            self._fail(camera, lease.seq, lease.captured_ns, cause, str(error), lease.file)
             return
         self._failures_in_a_row = 0
         answered_ns = time.monotonic_ns()
@@ -208,6 +211,7 @@ class Worker:
                     lease.captured_ns,
                     model.ref,
                     model.task,
+                    lease.file or UNSET,
                     answer.top,
                     answer.detections,
                     answer.tensors,
@@ -225,10 +229,19 @@ class Worker:
             )
         )
 
-    def _fail(self, camera: Attachment, seq: int, captured_ns: int, cause: FailCause, detail: str) -> None:
+    def _fail(  # noqa: PLR0917 - the frame, then what became of it
+        self,
+        camera: Attachment,
+        seq: int,
+        captured_ns: int,
+        cause: FailCause,
+        detail: str,
+        file: str = "",
+    ) -> None:
         self._failures_in_a_row += cause in {FailCause.INFER, FailCause.OUT_OF_MEMORY}
         failure = Failure(cause.value, detail[:500])
-        result = Result(1, camera.camera, seq, captured_ns, self._model.ref, self._model.task, failed=failure)
+        ref, task = self._model.ref, self._model.task
+        result = Result(1, camera.camera, seq, captured_ns, ref, task, file or UNSET, failed=failure)
         self._send(Answered(result, time.monotonic_ns()))
 
     def _send(self, message: Answered | Dropped) -> None:
@@ -253,7 +266,14 @@ def _too_large(message: Answered, size_bytes: int) -> Answered:
     detail = f"the answer has {size_bytes:,} bytes, {MAX_MESSAGE_BYTES:,} is the most"
     answer, failure = message.result, Failure(FailCause.BAD_OUTPUT.value, detail)
     result = Result(
-        1, answer.camera, answer.seq, answer.captured_ns, answer.model, answer.task, failed=failure
+        1,
+        answer.camera,
+        answer.seq,
+        answer.captured_ns,
+        answer.model,
+        answer.task,
+        answer.file,
+        failed=failure,
     )
     return Answered(result, message.answered_ns)
 

@@ -102,9 +102,10 @@ def build_daemon(
     Raises:
         UnavailableError: The results file cannot be opened.
     """
-    sink = (
-        LineSink(STDOUT_FD, stopping.event)
-        if plan.results_to is None
-        else LineSink.to_file(plan.results_to, stopping.event)
-    )
+    if plan.results_to is None:
+        sink = LineSink(STDOUT_FD, stopping.event)
+        if sink.mends:
+            say("the file of the results ends inside a line: they go on after it, on a line of their own")
+    else:
+        sink = LineSink.to_file(plan.results_to, stopping.event, say=say)
     return Daemon(plan, sink=sink, clock=SystemClock(), stopping=stopping, say=say, on_tick=on_tick)

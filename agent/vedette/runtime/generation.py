@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from vedette.errors import UnavailableError, rebuild_error
+from vedette.runtime.restart import pause_text
 from vedette.runtime.results import Retired, Seat
 from vedette.runtime.worker_process import WorkerProcess, WorkerState
 from vedette.wire.causes import DropCause
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
     from vedette.runtime.results import ResultsThread
 
 LIVE_SEAT = 0
+# What a system says that has no descriptor left, and what it has no process for.
+_NO_DESCRIPTOR = os.strerror(errno.EMFILE), os.strerror(errno.ENFILE)
+_NO_PROCESS = os.strerror(errno.EAGAIN)
 # A worker that served this long without dying has proved that the last death was no habit.
 PROVED_GOOD_S = 30.0
 
@@ -145,7 +151,7 @@ class Generation:
         model, task = (self.ready.model, self.ready.task) if self.ready else (ModelRef("", "", ""), "")
         seats = [Seat(name, ring.taken) for name, ring in worker.seats.items()]
         self._results.retire_worker(
-            Retired(worker.results, seats, cause, detail, model, task, self._accounted_for)
+            Retired(worker.results, seats, cause, detail, model, task, worker.held, self._accounted_for)
         )
         self._detail = detail
         worker.close()
@@ -170,11 +176,11 @@ class Generation:
         if self.ready is None and self.restarts.total > self._plan.restart.budget:
             self.error = UnavailableError(
                 f"the engine worker ended {self.restarts.total} times before it was ready: {self._detail}",
-                cure="run `vedette-agent probe` on the bundle to see where it fails",
+                cure=_cure(self._detail),
             )
             self.phase = Phase.FAILED
             return
-        self._say(f"engine worker ended ({self._detail}); next start in {delay_s:.1f} s")
+        self._say(f"engine worker ended ({self._detail}); next start in {pause_text(delay_s)}")
         self._start_at_ns = self._clock.monotonic_ns() + round(delay_s * 1e9)
         self.phase = Phase.RESTING
 
@@ -182,3 +188,12 @@ class Generation:
         """Ask the worker to finish."""
         if self.worker is not None:
             self.worker.stop()
+
+
+def _cure(detail: str) -> str:
+    """What helps against a worker that never got ready."""
+    if any(words in detail for words in _NO_DESCRIPTOR):
+        return "allow more open files (`LimitNOFILE=` in a unit, `ulimit -n` in a shell)"
+    if _NO_PROCESS in detail:
+        return "allow more processes (`TasksMax=` in a unit, `ulimit -u` in a shell)"
+    return "run `vedette-agent probe` on the bundle to see where it fails"

@@ -29,7 +29,7 @@ _STAGE_MEANINGS = {
 
 
 class CameraSummary(msgspec.Struct, frozen=True):
-    """One camera: in = ok + dropped + failed + in_flight; `fps` is answers a second."""
+    """One camera: in = ok + dropped + failed + in_flight; `fps` is answers a second while it gave frames."""
 
     camera: str
     frames_in: int
@@ -67,6 +67,7 @@ def summarise(
     worker_restarts: int = 0,
     source_restarts: Mapping[str, int] | None = None,
     in_flight: Mapping[str, int] | None = None,
+    active_s: Mapping[str, float] | None = None,
 ) -> RunSummary:
     """Put the figures of a run together.
 
@@ -79,8 +80,10 @@ def summarise(
         worker_restarts: How often the engine worker was started again.
         source_restarts: How often each camera's source was started again.
         in_flight: Frames known to be on the way, as for `LedgerSnapshot.imbalance`.
+        active_s: How long each camera gave frames, where that is not the whole run.
     """
     restarts = source_restarts or {}
+    active = active_s or {}
     cameras = tuple(
         CameraSummary(
             camera=name,
@@ -89,7 +92,7 @@ def summarise(
             dropped=counts.dropped,
             failed=counts.failed,
             in_flight=counts.in_flight,
-            fps=_rate(counts.ok, duration_s),
+            fps=_rate(counts.ok, active.get(name, duration_s)),
             source_restarts=restarts.get(name, 0),
             latency={stage: meter.stats(stage, name) for stage in STAGES},
         )

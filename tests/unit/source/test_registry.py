@@ -76,7 +76,9 @@ def test_a_path_tells_its_kind(tmp_path: Path, name: str, container: str, kind: 
     ("spec", "named"),
     [
         (spec_of(""), "`input` is empty"),
-        (spec_of("-"), "--format"),
+        (spec_of("rtsp://"), "names no host"),
+        (spec_of("http:///path"), "names no host"),
+        (spec_of("rtsp://u:p@cam:port/1"), "is no address"),
         (spec_of("-", container="rawvideo"), "--size WxH and --pix-fmt"),
         (spec_of("-", container="rawvideo", width=4, height=4), "--pix-fmt"),
         (spec_of("-", container="y4n"), "did you mean y4m"),
