@@ -124,20 +124,30 @@ def fault_of(found: Inspection, spec: SourceSpec) -> tuple[str, str] | None:
         return _no_frame(found)
     if found.container != "rawvideo" or found.format is None:
         return None
-    padded = bool(found.stride_bytes) and found.stride_bytes != found.format.planes[0].stride_bytes
+    sheared = rows_differ(found)
     if found.misaligned:
         cause = (
             f"{found.read_bytes:,} bytes are no whole number of frames of {found.format.frame_bytes:,}: "
             f"{found.leftover_bytes:,} bytes are left over"
         )
-        return cause, _cure(found, spec, padded=padded)
-    if padded and not found.ended:
+        return cause, _cure(found, spec)
+    if sheared:
         cause = (
             f"rows look {found.stride_bytes:,} bytes apart and not "
             f"{found.format.planes[0].stride_bytes:,}: every picture would be sheared"
         )
-        return cause, _cure(found, spec, padded=padded)
+        return cause, _cure(found, spec)
     return None
+
+
+def rows_differ(found: Inspection) -> bool:
+    """Whether the pixels show other rows than those that were declared."""
+    declared = found.format
+    return (
+        declared is not None
+        and bool(found.stride_bytes)
+        and found.stride_bytes != declared.planes[0].stride_bytes
+    )
 
 
 def _undescribed(found: Inspection) -> tuple[str, str]:
@@ -168,10 +178,15 @@ def _no_frame(found: Inspection) -> tuple[str, str]:
     return came, "look at the producer: it ended early, or the size that was declared is too large"
 
 
-def _cure(found: Inspection, spec: SourceSpec, *, padded: bool) -> str:
-    """What would fit instead: padded rows or columns, another geometry, or nothing that is known."""
+def _cure(found: Inspection, spec: SourceSpec) -> str:
+    """What would fit instead: another geometry, padded rows or columns, or nothing that is known."""
+    differ = rows_differ(found)
+    # Rows that are closer than a row is long cannot be padding: width or pixel format is another.
+    padded = differ and found.stride_bytes >= _declared(spec, ()).planes[0].row_bytes
     strides = strides_like(found, spec) if padded else spec.strides
-    rows = f"rows look {found.stride_bytes:,} bytes apart; " if padded else ""
+    rows = f"rows look {found.stride_bytes:,} bytes apart; " if differ else ""
+    if differ and found.suggestions:
+        return f"{rows}with such rows this would fit:\n    " + "\n    ".join(found.suggestions)
     if fitting := stored_like(found, spec, strides):
         return f"{rows}this fits the length:\n    {pipe_command('rawvideo', fitting)}"
     if found.suggestions:
@@ -280,8 +295,12 @@ def _rate(found: Inspection) -> str:
 
 
 def _alignment(found: Inspection) -> str:
+    if not found.frames:
+        return "not to be told: not one whole frame came"
     if found.misaligned:
         return f"the input ended {found.leftover_bytes:,} bytes into a frame"
+    if rows_differ(found):
+        return f"wrong: rows look {found.stride_bytes:,} bytes apart"
     if found.ended:
         return "good: the input ended with a whole frame"
     if found.container == "rawvideo":
