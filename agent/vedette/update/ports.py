@@ -1,0 +1,125 @@
+"""The ports of the update machine's driver: trust, transport, codecs, the live data plane. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from vedette.wire.release import ReleaseManifest
+from vedette.wire.rollout import Rollout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from vedette.wire.release import Codec
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """What both roles agree on for this device: the newest rollout that concerns it, and its release.
+
+    `counter` is the rollout document's; `manifest_sha256` the digest both roles named.
+    """
+
+    counter: int
+    rollout: Rollout
+    manifest: ReleaseManifest
+    manifest_sha256: str
+
+
+class Trust(Protocol):
+    """Believes signed metadata, and nothing else."""
+
+    def refresh(self) -> Offer | None:
+        """Fetch and verify; None when no rollout concerns this device.
+
+        Raises:
+            TrustError: Refused; its `cause` word is one of the stable rollback causes.
+            UnavailableError: The repository is away; try again later.
+        """
+        ...
+
+    def still_wanted(self, offer: Offer) -> bool:
+        """Whether the last verified rollout document still offers it (neither paused nor withdrawn)."""
+        ...
+
+
+class Fetcher(Protocol):
+    """Moves bytes, verifies nothing."""
+
+    def metadata(self, path: str, max_bytes: int) -> Iterator[bytes]:
+        """Pieces of a metadata file.
+
+        Raises:
+            NotFoundError: It does not exist (HTTP 404 or 403).
+            UnavailableError: Anything else; `retry_after_s` where the server said one.
+        """
+        ...
+
+    def blob(self, sha256: str, start: int, end: int) -> Iterator[bytes]:
+        """Pieces of bytes [start, end) of `blobs/<sha256>`.
+
+        Raises:
+            NotFoundError: It is not there (404, 410): final.
+            RangeIgnoredError: The server cannot give a part; the caller starts again from 0.
+            UnavailableError: Stalled, cut, or away.
+        """
+        ...
+
+
+class Decoder(Protocol):
+    """Makes a file out of a verified blob."""
+
+    def decode(self, codec: Codec, patch: Path, base: Path | None, out: Path, *, size_bytes: int) -> None:
+        """Write exactly `size_bytes` to `out`, streaming; base is read once, front to back or by offset.
+
+        Raises:
+            BadInputError: The blob is malformed or would exceed the size; nothing was promised about `out`.
+        """
+        ...
+
+
+class WindowStats(msgspec.Struct, frozen=True):
+    """What live frames said of a model since the window began; times on the monotonic clock.
+
+    `shadowed` and `disagreed` are 0 in a trial. `worker_deaths` counts crashes and hangs of its worker.
+    """
+
+    elapsed_s: float
+    frames: int
+    failed: int
+    p95_ms: float | None
+    worker_deaths: int
+    last_death: str
+    shadowed: int = 0
+    disagreed: int = 0
+    constant_answers: bool = False
+
+
+class Live(Protocol):
+    """The data plane as the update sees it; calls return at once, state is polled."""
+
+    def start_shadow(self, bundle: Path) -> None:
+        """Load a candidate in a second worker that reads along and answers nobody."""
+        ...
+
+    def stop_shadow(self) -> None:
+        """End the shadow worker, if there is one."""
+        ...
+
+    def switch(self, bundle: Path) -> None:
+        """Serve this bundle from the next frame boundary on; the old worker goes when the new one answers."""
+        ...
+
+    def serving(self) -> Path | None:
+        """The bundle that answers now; None while none does."""
+        ...
+
+    def stats(self) -> WindowStats:
+        """Of the shadow while one runs, else of the serving model since the last switch."""
+        ...
+
+    def baseline(self) -> WindowStats:
+        """Of the serving model in the window before now."""
+        ...
