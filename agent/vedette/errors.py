@@ -6,11 +6,15 @@ The families say what the caller may do::
     ├── UsageError        exit 2   the command line is wrong: fix the call
     ├── BadInputError     exit 65  data from outside is wrong: fix the data, retrying is useless
     │   ├── BundleError            a model bundle is damaged, or does not fit this box
-    │   └── FrameError             one frame is damaged; the next one may be good
+    │   ├── FrameError             one frame is damaged; the next one may be good
+    │   └── TrustError             signed metadata was refused
     ├── UnavailableError  exit 69  something needed is away: retry later, or install it
     │   ├── EngineUnavailableError an inference runtime or accelerator cannot be used here
     │   ├── SourceLostError        a camera or stream went away
-    │   └── OutOfMemoryError       an allocation failed; it costs one frame, not the process
+    │   ├── OutOfMemoryError       an allocation failed; it costs one frame, not the process
+    │   ├── NotFoundError          the other side says for certain that it has no such thing
+    │   ├── RangeIgnoredError      the other side cannot send a part: start again from the beginning
+    │   └── ClockError             the clock is not to be trusted, and nothing else proves freshness
     ├── InternalError     exit 70  our bug
     └── ConfigError       exit 78  the configuration is wrong; systemd must not restart on it
 """
@@ -59,10 +63,22 @@ class FrameError(BadInputError):
         self.kind = kind
 
 
+class TrustError(BadInputError):
+    """Signed metadata was refused; `kind` is the stable word of the report."""
+
+    def __init__(self, cause: str, *, kind: str, cure: str | None = None) -> None:
+        super().__init__(cause, cure=cure)
+        self.kind = kind
+
+
 class UnavailableError(VedetteError):
-    """A needed thing is away; trying again later may help."""
+    """A needed thing is away; trying again later may help, not before `retry_after_s` where that is known."""
 
     exit_code = 69
+
+    def __init__(self, cause: str, *, cure: str | None = None, retry_after_s: float | None = None) -> None:
+        super().__init__(cause, cure=cure)
+        self.retry_after_s = retry_after_s
 
 
 class EngineUnavailableError(UnavailableError):
@@ -75,6 +91,18 @@ class SourceLostError(UnavailableError):
 
 class OutOfMemoryError(UnavailableError):
     """An allocation failed while a frame was worked on."""
+
+
+class NotFoundError(UnavailableError):
+    """The other side has no such thing; asking the same again is useless until it publishes it."""
+
+
+class RangeIgnoredError(UnavailableError):
+    """The other side sends all or nothing."""
+
+
+class ClockError(UnavailableError):
+    """The wall clock is wrong or unsynchronised, so nothing says whether signed metadata is still current."""
 
 
 class InternalError(VedetteError):

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from vedette.wire.release import ReleaseManifest
-from vedette.wire.rollout import Rollout
+from vedette.trust.offer import MetadataSource, Offer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,16 +15,7 @@ if TYPE_CHECKING:
     from vedette.wire.release import Codec
 
 
-class Offer(msgspec.Struct, frozen=True):
-    """What both roles agree on for this device: the newest rollout that concerns it, and its release.
-
-    `counter` is the rollout document's; `manifest_sha256` the digest both roles named.
-    """
-
-    counter: int
-    rollout: Rollout
-    manifest: ReleaseManifest
-    manifest_sha256: str
+__all__ = ["Decoder", "Fetcher", "Live", "MetadataSource", "Offer", "Trust", "WindowStats"]
 
 
 class Trust(Protocol):
@@ -35,8 +25,8 @@ class Trust(Protocol):
         """Fetch and verify; None when no rollout concerns this device.
 
         Raises:
-            TrustError: Refused; its `cause` word is one of the stable rollback causes.
-            UnavailableError: The repository is away; try again later.
+            TrustError: Refused; its `kind` word is one of the stable causes.
+            UnavailableError: The repository is away, or the clock is not to be trusted; try again later.
         """
         ...
 
@@ -45,17 +35,8 @@ class Trust(Protocol):
         ...
 
 
-class Fetcher(Protocol):
-    """Moves bytes, verifies nothing."""
-
-    def metadata(self, path: str, max_bytes: int) -> Iterator[bytes]:
-        """Pieces of a metadata file.
-
-        Raises:
-            NotFoundError: It does not exist (HTTP 404 or 403).
-            UnavailableError: Anything else; `retry_after_s` where the server said one.
-        """
-        ...
+class Fetcher(MetadataSource, Protocol):
+    """Moves bytes, verifies nothing. Errors may come with the first piece or any later one."""
 
     def blob(self, sha256: str, start: int, end: int) -> Iterator[bytes]:
         """Pieces of bytes [start, end) of `blobs/<sha256>`.
@@ -63,7 +44,7 @@ class Fetcher(Protocol):
         Raises:
             NotFoundError: It is not there (404, 410): final.
             RangeIgnoredError: The server cannot give a part; the caller starts again from 0.
-            UnavailableError: Stalled, cut, or away.
+            UnavailableError: Stalled, cut, changed, or away; `retry_after_s` where the server said one.
         """
         ...
 
