@@ -64,7 +64,9 @@ class Decoder(Protocol):
 class WindowStats(msgspec.Struct, frozen=True):
     """What live frames said of a model since the window began; times on the monotonic clock.
 
-    `shadowed` and `disagreed` are 0 in a trial. `worker_deaths` counts crashes and hangs of its worker.
+    `shadowed` and `disagreed` are 0 in a trial. `worker_deaths` counts crashes and hangs of its worker, and
+    `last_death` is `load_fail`, `worker_crashed` or `worker_hung`, a colon, and the detail. `given_up`: the
+    data plane tries no more; whoever served before serves. `p95_ms` is preprocess, infer and postprocess.
     """
 
     elapsed_s: float
@@ -76,6 +78,7 @@ class WindowStats(msgspec.Struct, frozen=True):
     shadowed: int = 0
     disagreed: int = 0
     constant_answers: bool = False
+    given_up: bool = False
 
 
 class Live(Protocol):
@@ -89,8 +92,16 @@ class Live(Protocol):
         """End the shadow worker, if there is one."""
         ...
 
-    def switch(self, bundle: Path) -> None:
-        """Serve this bundle from the next frame boundary on; the old worker goes when the new one answers."""
+    def switch(self, bundle: Path, *, trial: bool = False) -> None:
+        """Serve this bundle from the next frame boundary on; a running shadow of it becomes the new worker.
+
+        The old worker goes when the new one answers. In a trial it stays ready, memory permitting, and takes
+        over at once when the new one dies; without a trial a death is answered by restarts.
+        """
+        ...
+
+    def confirm(self) -> None:
+        """End the trial well: the previous model's worker is let go."""
         ...
 
     def serving(self) -> Path | None:
@@ -98,7 +109,7 @@ class Live(Protocol):
         ...
 
     def stats(self) -> WindowStats:
-        """Of the shadow while one runs, else of the serving model since the last switch."""
+        """Of the bundle of the last `start_shadow` or `switch`, whichever came later; else of the model served."""
         ...
 
     def baseline(self) -> WindowStats:
