@@ -39,6 +39,8 @@ class Point(Enum):
     STAGE = "S1"  # the folder of an update; may be thrown away
     OUTPUT = "S2"  # a file that is being decoded; may be thrown away
     SEAL = "S3"  # the list of checksums of a bundle
+    KEY = "P1"  # a signing key, before anything is signed with it
+    PUBLISH = "P2"  # a blob, target or metadata file, before metadata that names it; timestamp last
 
 
 class Kind(str, Enum):
