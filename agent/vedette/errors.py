@@ -128,10 +128,6 @@ class StorageError(UnavailableError):
         self.kind = kind
 
 
-class ClockError(UnavailableError):
-    """The wall clock is wrong or unsynchronised, so nothing says whether signed metadata is still current."""
-
-
 class InternalError(VedetteError):
     """A broken promise between our own modules."""
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class Offer(msgspec.Struct, frozen=True):
     """What both roles agree on for this device: the newest rollout that concerns it, and its release.
 
-    `counter` is the rollout document's; `manifest_sha256` the digest both roles named. Counters of another `epoch`
-    cannot be compared: the keys that could have inflated them were replaced.
+    `counter` is the rollout document's; `manifest_sha256` the digest both roles named. Counters of another
+    `epoch` cannot be compared: the keys that could have inflated them were replaced.
     """
 
     counter: int
@@ -32,6 +32,8 @@ class MetadataSource(Protocol):
 
     def metadata(self, path: str, max_bytes: int) -> Iterator[bytes]:
         """Pieces of a small file: `metadata/3.root.json`, `metadata/5.models/acme.json`, `targets/…`.
+
+        It may stop once more than `max_bytes` came; the caller counts.
 
         Raises:
             NotFoundError: It does not exist (HTTP 404 or 403).

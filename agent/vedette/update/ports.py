@@ -26,7 +26,7 @@ class Trust(Protocol):
 
         Raises:
             TrustError: Refused; its `kind` word is one of the stable causes.
-            UnavailableError: The repository is away, or the clock is not to be trusted; try again later.
+            UnavailableError: The repository is away; try again later.
         """
         ...
 
@@ -109,7 +109,7 @@ class Live(Protocol):
         ...
 
     def stats(self) -> WindowStats:
-        """Of the bundle of the last `start_shadow` or `switch`, whichever came later; else of the model served."""
+        """Of the bundle last given to `start_shadow` or `switch`; before that, of the model that serves."""
         ...
 
     def baseline(self) -> WindowStats:
