@@ -273,6 +273,12 @@ def sync_folder(folder: Path, point: Point) -> None:
         os.close(descriptor)
 
 
+def drop_cached(descriptor: int) -> None:
+    """Ask the kernel to forget its clean pages of a file, so that the next read comes from the disk."""
+    with contextlib.suppress(OSError):  # advice; some file systems know none
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
 def make_folder(folder: Path, point: Point) -> None:
     """Make a folder, and durably so, also when a process that was killed made it.
 

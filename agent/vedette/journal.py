@@ -152,8 +152,8 @@ class Journal(Generic[T]):
             raise storage_fault(error, f"record {self.name} cannot be written to {self.folder}") from error
         self._newest = 0 if self._newest is None else 1 - self._newest
 
-    def reset(self, payload: T) -> None:
-        """Begin anew after the record was lost or not understood; bad copies are kept aside as `*.bad`.
+    def reset(self, payload: T, *, keep_bad: bool = True) -> None:
+        """Begin anew after the record was lost or not understood; what was there is kept aside as `*.bad`.
 
         Raises:
             StorageError: The disk refuses; `read` will still say that the record is lost.
@@ -162,12 +162,23 @@ class Journal(Generic[T]):
         self._seq = max((copy.seq for copy in copies if isinstance(copy, Copy)), default=0) + 1
         content = self._encode(payload, self._seq)
         try:
-            for path in self._paths:
+            for path in self._paths if keep_bad else ():
                 self._keep_aside(path)
             self._create(content, self._point)
         except OSError as error:
             raise storage_fault(error, f"record {self.name} cannot be written to {self.folder}") from error
         self._newest, self._known = 0, True
+
+    def remove(self, point: Point | None = None) -> None:
+        """Delete both copies, for a record that is not needed any more.
+
+        Raises:
+            OSError: The disk refuses.
+        """
+        for path in self._paths:
+            for name in (path, fsops.temporary_path(path), path.with_name(f"{path.name}.bad")):
+                fsops.unlink(name, point or self._point)
+        self._seq, self._newest, self._known = 0, None, False
 
     def _encode(self, payload: T, seq: int) -> bytes:
         content = encode_copy(Copy(seq, self._schema, msgspec.json.encode(payload)))
