@@ -16,7 +16,14 @@ import msgspec
 from tuf.api import exceptions
 
 from vedette import fsops
-from vedette.errors import NotFoundError, UnavailableError
+from vedette.errors import (
+    NotFoundError,
+    RecordSchemaError,
+    StateLostError,
+    UnavailableError,
+    storage_fault,
+)
+from vedette.journal import Journal
 from vedette.trust.documents import (
     ROLLOUTS_PATH,
     ROLLOUTS_ROLE,
@@ -29,7 +36,6 @@ from vedette.trust.documents import (
     sha256_of,
 )
 from vedette.trust.marks import Marks, check_counter
-from vedette.trust.marks_file import MarksFile
 from vedette.trust.offer import Offer
 from vedette.trust.refusal import Refusal, refusal_of, refuse
 from vedette.trust.time_floor import judge_clock, raised_floor
@@ -51,7 +57,7 @@ if TYPE_CHECKING:
 LOCK_NAME = "trust.lock"
 ROLLOUTS_KEPT = "kept.rollouts.json"
 MANIFEST_KEPT = "kept.manifest.json"
-_DISK_CURE = "free space on, or repair, the disk of the state folder"
+_MARKS_BYTES = 1 << 18  # some thousand owners
 
 
 class TufTrust:
@@ -81,7 +87,8 @@ class TufTrust:
         self._device = device
         self._clock = clock
         self._accept_older = accept_older
-        self._file = MarksFile(state)
+        self._journal = _open_journal(state)
+        self._written: Marks | None = None
         self._document: RolloutDocument | None = None
         self.clock_doubt = ""
         self.marks_lost = False
@@ -94,7 +101,8 @@ class TufTrust:
 
         Raises:
             TrustError: Refused, by its `kind`; nothing that was verified before is forgotten.
-            UnavailableError: The repository is away, the state folder is not writable, or in use.
+            UnavailableError: The repository is away, or another process is at it.
+            StorageError: What was verified cannot be kept, so nothing is offered.
         """
         try:
             with self._locked():
@@ -106,9 +114,7 @@ class TufTrust:
                 f"update repository: {error}", cure="check its address, and that it was published whole"
             ) from error
         except OSError as error:
-            raise UnavailableError(
-                f"what is known of the update repository cannot be kept: {error}", cure=_DISK_CURE
-            ) from error
+            raise storage_fault(error, f"{self._state}: what was verified cannot be kept") from error
 
     def still_wanted(self, offer: Offer) -> bool:
         """Whether the last verified document still offers it; true while no other is known."""
@@ -152,19 +158,32 @@ class TufTrust:
             floor_utc_s=raised_floor(
                 updater.marks.floor_utc_s,
                 updater.issued_utc_s,
-                now_utc_s=now_utc_s,
-                synchronised=synchronised,
+                trusted_utc_s=now_utc_s if synchronised and not self.clock_doubt else None,
             ),
         )
         # Nothing may be installed on the word of an offer before the marks are durable (F10).
-        self._file.write(marks)
+        self._write_marks(marks)
         self._document = document
         return offer
 
     def _read_marks(self) -> Marks:
-        marks = self._file.read()
-        self.marks_lost = self._file.lost
+        try:
+            marks = self._journal.read()
+        except (StateLostError, RecordSchemaError):
+            # The cache of metadata still guards against replays, as far as it is whole.
+            self.marks_lost = True
+            return Marks()
+        self.marks_lost = False
+        self._written = marks
         return marks or Marks()
+
+    def _write_marks(self, marks: Marks) -> None:
+        if self.marks_lost:
+            self._journal.reset(marks)
+        elif marks != self._written or self._journal.damage:
+            self._journal.write(marks)
+            # And the other copy: were it left behind, damage to this one would bring old marks back.
+            self._journal.write(marks)
 
     def _document_target(self, updater: HardenedUpdater) -> TargetFile:
         target = updater.find_target(ROLLOUTS_ROLE, ROLLOUTS_PATH)
@@ -216,8 +235,8 @@ class TufTrust:
 
     def _kept_document(self) -> RolloutDocument | None:
         try:
-            marks = MarksFile(self._state).read()
-        except OSError:
+            marks = _open_journal(self._state).read()
+        except (StateLostError, RecordSchemaError, UnavailableError):
             return None
         content = None if marks is None else self._kept(ROLLOUTS_KEPT, marks.document_sha256)
         return None if content is None else read_document(content)
@@ -240,3 +259,7 @@ class TufTrust:
             yield
         finally:
             os.close(descriptor)
+
+
+def _open_journal(state: Path) -> Journal[Marks]:
+    return Journal(state, "trust", Marks, point=fsops.Point.TRUST, capacity_bytes=_MARKS_BYTES)

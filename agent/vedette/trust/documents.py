@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 ROLLOUTS_ROLE = "rollouts"
 ROLLOUTS_PATH = "rollouts.json"
-_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+# No slash in a role's name, so that every web server can serve `N.<role>.json`.
+_OWNER_PREFIX = "models-"
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}"
 _MANIFEST_PATH = re.compile(rf"models/(?P<owner>{_NAME})/(?P<name>{_NAME})/(?P<version>{_NAME})\.json")
 
 
@@ -53,7 +55,7 @@ def owner_role(rollout: Rollout) -> str:
         raise refuse(
             Refusal.BAD_METADATA, f"rollout {rollout.id}: {rollout.target[:200]!r} is no path of a release"
         )
-    return f"models/{match['owner']}"
+    return _OWNER_PREFIX + match["owner"]
 
 
 def remote_path(target: TargetFile) -> str:

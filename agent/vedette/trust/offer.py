@@ -31,7 +31,7 @@ class MetadataSource(Protocol):
     """The part of a fetcher that trust needs; paths are relative to the repository's folder."""
 
     def metadata(self, path: str, max_bytes: int) -> Iterator[bytes]:
-        """Pieces of a small file: `metadata/3.root.json`, `metadata/5.models/acme.json`, `targets/…`.
+        """Pieces of a small file: `metadata/3.root.json`, `metadata/5.models-acme.json`, `targets/…`.
 
         It may stop once more than `max_bytes` came; the caller counts.
 

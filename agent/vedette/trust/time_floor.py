@@ -65,14 +65,14 @@ def parse_issued(issued: object, *, expires: datetime) -> int | None:
     return int(time.timestamp())
 
 
-def raised_floor(
-    floor_utc_s: int, issued_utc_s: int | None, *, now_utc_s: float, synchronised: bool | None
-) -> int:
-    """The floor after a verified signing time.
+def raised_floor(floor_utc_s: int, issued_utc_s: int | None, *, trusted_utc_s: float | None) -> int:
+    """The floor after a verified signing time; `trusted_utc_s` is a clock beyond doubt, if there is one.
 
-    One in the future of a synchronised clock is the signer's mistake, and would poison the floor.
+    A signature in that clock's future is the signer's mistake, and would poison the floor.
     """
-    if issued_utc_s is None or (synchronised and issued_utc_s > now_utc_s + TOLERANCE_S):
+    if issued_utc_s is None:
+        return floor_utc_s
+    if trusted_utc_s is not None and issued_utc_s > trusted_utc_s + TOLERANCE_S:
         return floor_utc_s
     return max(floor_utc_s, issued_utc_s)
 

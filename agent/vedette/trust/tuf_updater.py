@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from vedette.trust.offer import MetadataSource
 
 METADATA_FOLDER = "metadata"
-MAX_ROLE_BYTES = 2_000_000
+MAX_ROLE_BYTES = 5_000_000
 REQUIRED = (
     "_load_root",
     "_load_timestamp",
@@ -46,7 +46,7 @@ _CONFIG = UpdaterConfig(
     max_delegations=1,
     root_max_length=512_000,
     timestamp_max_length=16_384,
-    snapshot_max_length=MAX_ROLE_BYTES,
+    snapshot_max_length=2_000_000,
     targets_max_length=MAX_ROLE_BYTES,
 )
 
