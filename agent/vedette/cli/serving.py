@@ -85,4 +85,5 @@ def summary_of(daemon: Daemon, duration_s: float) -> RunSummary:
         engine=None if ready is None else ready.accelerator,
         worker_restarts=daemon.generation.restarts.total,
         source_restarts={camera.name: camera.restarts.total for camera in daemon.cameras},
+        models=daemon.results.models.values(),
     )

@@ -29,6 +29,7 @@ from vedette.engine.messages import (
     WorkerSpec,
 )
 from vedette.engine.model import load_model
+from vedette.engine.priority import CpuPriority, cpu_wait_ns
 from vedette.engine.scheduler import Candidate, Scheduler
 from vedette.errors import FrameError, OutOfMemoryError, VedetteError
 from vedette.frame.channel import MAX_MESSAGE_BYTES, Channel, PeerGoneError
@@ -52,12 +53,18 @@ class Worker:
     """The serving loop around one model."""
 
     def __init__(
-        self, model: Model, control: Channel[ToWorker], results: Channel[None], pulse: Pulse
+        self,
+        model: Model,
+        control: Channel[ToWorker],
+        results: Channel[None],
+        pulse: Pulse,
+        priority: CpuPriority | None = None,
     ) -> None:
         self._model = model
         self._control = control
         self._results = results
         self._pulse = pulse
+        self._priority = priority
         self._cameras: dict[str, Attachment] = {}
         self._turns: list[Candidate] = []
         self._scheduler = Scheduler()
@@ -115,45 +122,51 @@ class Worker:
                 self._obey()
 
     def _obey(self) -> None:
+        """Everything that was said: all cameras change hands in one go."""
         try:
-            received = self._control.receive()
+            while (received := self._control.receive()) is not None:
+                self._carry_out(*received)
         except PeerGoneError:
             self._stopping = True
-            return
-        if received is None:
-            return
-        message, fds = received
+
+    def _carry_out(self, message: ToWorker, fds: list[int]) -> None:
         if isinstance(message, Attach):
+            if self._priority is not None and not message.shadow:
+                self._priority.restore()
             self._detach(message.camera)
             camera = self._cameras[message.camera] = Attachment(message, fds)
             self._turns = [camera.turn for camera in self._cameras.values()]
             self._epoll.register(camera.reader.doorbell, select.EPOLLIN | select.EPOLLET)
         elif isinstance(message, Detach):
-            self._detach(message.camera)
-            self._control.send(Detached(message.camera))
+            taken = self._detach(message.camera)
+            self._control.send(Detached(message.camera, taken))
         else:
             self._stopping = True
 
-    def _detach(self, name: str) -> None:
+    def _detach(self, name: str) -> int:
+        """Forget a camera; the sequence number of the frame taken last, 0 when it is not served here."""
         camera = self._cameras.pop(name, None)
-        if camera is not None:
-            self._turns = [camera.turn for camera in self._cameras.values()]
-            self._epoll.unregister(camera.reader.doorbell)
-            camera.close()
+        if camera is None:
+            return 0
+        taken = camera.reader.cursor
+        self._turns = [camera.turn for camera in self._cameras.values()]
+        self._epoll.unregister(camera.reader.doorbell)
+        camera.close()
+        return taken
 
     def _drop_stale(self, camera: Attachment) -> None:
         lease = self._take(camera)
         if lease is not None:
             camera.reader.release()
-            self._send(Dropped(camera.camera, lease.seq, DropCause.STALE))
+            if not camera.shadow:
+                self._send(Dropped(camera.camera, lease.seq, DropCause.STALE))
 
     def _take(self, camera: Attachment) -> Lease | None:
         try:
             return camera.reader.take()
         except FrameError as error:
             taken_ns = time.monotonic_ns()
-            seq = camera.ring.taken
-            self._fail(camera, seq, taken_ns, FailCause.DECODE, str(error))
+            self._fail(camera, camera.reader.cursor, taken_ns, FailCause.DECODE, str(error))
             return None
 
     def _frame(self, camera: Attachment) -> None:
@@ -163,7 +176,11 @@ class Worker:
         lease = self._take(camera)
         if lease is None:
             return
-        taken_ns = max(taken_ns, lease.published_ns)  # a newer frame may have come in between
+        if camera.shadow:  # copying is the shadow's affair, and so is its waiting for a CPU
+            taken_ns, waited_ns = time.monotonic_ns(), cpu_wait_ns()
+        else:
+            waited_ns = 0
+            taken_ns = max(taken_ns, lease.published_ns)  # a newer frame may have come in between
         model = self._model
         try:
             picture = camera.picture(lease)
@@ -206,6 +223,8 @@ class Worker:
                     ),
                 ),
                 answered_ns,
+                camera.shadow,
+                cpu_wait_ns() - waited_ns if camera.shadow else 0,
             )
         )
 
@@ -213,7 +232,7 @@ class Worker:
         self._failures_in_a_row += cause in {FailCause.INFER, FailCause.OUT_OF_MEMORY}
         failure = Failure(cause.value, detail[:500])
         result = Result(1, camera.camera, seq, captured_ns, self._model.ref, self._model.task, failed=failure)
-        self._send(Answered(result, time.monotonic_ns()))
+        self._send(Answered(result, time.monotonic_ns(), camera.shadow))
 
     def _send(self, message: Answered | Dropped) -> None:
         """Hand a message to the daemon; while its buffer is full no further frame is taken."""
@@ -239,7 +258,7 @@ def _too_large(message: Answered, size_bytes: int) -> Answered:
     result = Result(
         1, answer.camera, answer.seq, answer.captured_ns, answer.model, answer.task, failed=failure
     )
-    return Answered(result, message.answered_ns)
+    return Answered(result, message.answered_ns, message.shadow)
 
 
 def _fail_cause(error: VedetteError) -> FailCause:
@@ -255,6 +274,7 @@ def main(arguments: list[str]) -> int:
     control_fd, results_fd, pulse_fd, parent_pid = (int(a) for a in arguments[:4])
     tie_to_parent(parent_pid)
     spec = msgspec.json.decode(arguments[4], type=WorkerSpec)
+    priority = CpuPriority(spec.pace)
     control: Channel[ToWorker] = Channel.from_fd(control_fd, ToWorker)
     results: Channel[None] = Channel.from_fd(results_fd, FromWorkerResults)
     pulse = Pulse(pulse_fd)
@@ -272,9 +292,9 @@ def main(arguments: list[str]) -> int:
     gc.collect()
     gc.freeze()
     pulse.beat(time.monotonic_ns())
-    control.send(Ready(model.ref, model.task, model.engine.report, model.self_test))
+    control.send(Ready(model.ref, model.task, model.engine.report, model.self_test, priority.can_serve))
     try:
-        return Worker(model, control, results, pulse).serve()
+        return Worker(model, control, results, pulse, priority).serve()
     except PeerGoneError:
         return 0
     finally:

@@ -42,7 +42,12 @@ class CameraPlan(msgspec.Struct, frozen=True):
 
 
 class RunPlan(msgspec.Struct, frozen=True):
-    """Everything the daemon needs to know."""
+    """Everything the daemon needs to know.
+
+    `headroom_bytes` of memory must stay available for a second worker to be kept or started for comparison.
+    `trial_hang_s` is how long one frame may take in a trial, though never less than ten times what it took
+    before. `outlives_model`: the daemon goes on without a model that works, for an update may bring one.
+    """
 
     worker: WorkerSpec
     cameras: tuple[CameraPlan, ...]
@@ -51,3 +56,8 @@ class RunPlan(msgspec.Struct, frozen=True):
     load_timeout_s: float = 600.0
     hang_timeout_s: float = 10.0
     results_to: Path | None = None
+    headroom_bytes: int = 64 << 20
+    baseline_s: float = 600.0
+    trial_hang_s: float = 1.5
+    shadow_every: int = 4
+    outlives_model: bool = False

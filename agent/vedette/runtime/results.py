@@ -12,12 +12,13 @@ import queue
 import select
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from vedette.engine.messages import Answered, FromWorkerResults
 from vedette.errors import BadInputError, UnavailableError
 from vedette.frame.channel import Channel, PeerGoneError
 from vedette.runtime.sinks import SinkClosedError
+from vedette.telemetry.summary import ModelCounts
 from vedette.wire.causes import DropCause, FailCause
 from vedette.wire.messages import Failure, ModelRef, Result
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from vedette.clock import Clock
     from vedette.errors import VedetteError
+    from vedette.runtime.health import ShadowHealth
     from vedette.runtime.sinks import Sink
     from vedette.telemetry.ledger import Ledger
     from vedette.telemetry.meter import Meter
@@ -33,6 +35,16 @@ if TYPE_CHECKING:
 POLL_S = 0.25
 BATCH = 64
 MAX_COMMANDS = 1024
+# Models that the summary counts; a device sees a handful between two restarts.
+MAX_MODELS = 64
+
+
+class Watcher(Protocol):
+    """Gets every result that was accounted for, on the results thread."""
+
+    def add(self, result: Result, /) -> None:
+        """Take it in, quickly."""
+        ...
 
 
 @dataclass
@@ -78,6 +90,9 @@ class ResultsThread(threading.Thread):
         self._clock = clock
         self._notify = notify
         self._accounted: dict[str, int] = {}
+        self.watchers: tuple[Watcher, ...] = ()
+        self.shadow: ShadowHealth | None = None
+        self.models: dict[ModelRef, ModelCounts] = {}
         self._channels: dict[int, Channel[FromWorkerResults]] = {}
         self._poll = select.poll()
         self._commands: queue.Queue[Callable[[], None]] = queue.Queue(MAX_COMMANDS)
@@ -98,6 +113,10 @@ class ResultsThread(threading.Thread):
     def skip_to(self, camera: str, seq: int, cause: DropCause) -> None:
         """Account for all frames up to `seq` that had no outcome as dropped for `cause`."""
         self._command(lambda: self._skip(camera, seq, cause))
+
+    def read_out(self, channel: Channel[FromWorkerResults], then: Callable[[], None]) -> None:
+        """Account for everything a worker has sent so far; `then` is called on the results thread."""
+        self._command(lambda: self._read_out(channel, then))
 
     def accounted(self, camera: str) -> int:
         """Highest sequence number of the camera that has an outcome."""
@@ -156,6 +175,11 @@ class ResultsThread(threading.Thread):
             self._drain(channel, None)
         self._finished = True
 
+    def _read_out(self, channel: Channel[FromWorkerResults], then: Callable[[], None]) -> None:
+        self._drain(channel, None)
+        then()
+        self._notify()
+
     def _retire(self, retired: Retired) -> None:
         self._drain(retired.channel, None)
         self._forget(retired.channel)
@@ -201,7 +225,9 @@ class ResultsThread(threading.Thread):
     def _account(self, batch: list[FromWorkerResults]) -> None:
         if not batch:
             return
-        results = [message.result for message in batch if isinstance(message, Answered)]
+        results = [
+            message.result for message in batch if isinstance(message, Answered) and not message.shadow
+        ]
         if self.sink_lost is None and results:
             try:
                 self._sink.write(results)
@@ -214,7 +240,10 @@ class ResultsThread(threading.Thread):
         delivered_ns = self._clock.monotonic_ns()
         for message in batch:
             if isinstance(message, Answered):
-                self._account_result(message.result, delivered_ns - message.answered_ns)
+                if not message.shadow:
+                    self._account_result(message.result, delivered_ns - message.answered_ns)
+                elif self.shadow is not None:
+                    self.shadow.add_shadow(message.result, message.waited_ns)
             else:
                 self._close_gap(message.camera, message.seq)
                 self._ledger.dropped(message.camera, message.cause)
@@ -223,12 +252,24 @@ class ResultsThread(threading.Thread):
     def _account_result(self, result: Result, deliver_ns: int) -> None:
         self._close_gap(result.camera, result.seq)
         self._accounted[result.camera] = result.seq
+        for watcher in self.watchers:
+            watcher.add(result)
+        self._count(result)
         if isinstance(result.failed, Failure):
             self._ledger.failed(result.camera, FailCause(result.failed.cause))
             return
         self._ledger.ok(result.camera)
         if result.latency_ms:
             self._meter.record(result.camera, result.latency_ms, deliver_ns / 1e6)
+
+    def _count(self, result: Result) -> None:
+        counts = self.models.get(result.model)
+        if counts is None:
+            if len(self.models) >= MAX_MODELS:
+                return
+            counts = self.models[result.model] = ModelCounts(result.model)
+        counts.failed += bool(result.failed)
+        counts.ok += not result.failed
 
     def _close_gap(self, camera: str, seq: int) -> None:
         gap = seq - self.accounted(camera) - 1

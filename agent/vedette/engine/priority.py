@@ -1,0 +1,79 @@
+"""How much of the CPU a worker claims: a candidate must not be felt by the frames of the live model."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from enum import Enum
+from pathlib import Path
+
+LOWEST_NICE = 19
+
+
+class Pace(str, Enum):
+    """How a worker loads and runs until it serves."""
+
+    NORMAL = "normal"
+    GENTLE = "gentle"  # at low priority, where the system lets it come back from there
+    BACKGROUND = "background"  # at low priority, even if it can then never serve
+
+
+class CpuPriority:
+    """This process's priority: lowered once before anything is loaded, given back before it serves.
+
+    Giving back needs `LimitNICE=`, or CAP_SYS_NICE. `can_restore` is found out by trying, on a thread of no
+    importance: in a container limits and capabilities do not tell the whole truth.
+    """
+
+    def __init__(self, pace: Pace) -> None:
+        self._nice = os.getpriority(os.PRIO_PROCESS, 0)
+        self.can_restore = pace is Pace.NORMAL or _may_come_back(self._nice)
+        self._lowered = pace is Pace.BACKGROUND or (pace is Pace.GENTLE and self.can_restore)
+        if self._lowered:
+            os.setpriority(os.PRIO_PROCESS, 0, LOWEST_NICE)  # threads started from now on inherit it
+
+    @property
+    def can_serve(self) -> bool:
+        """It is at its normal priority, or can return to it."""
+        return not self._lowered or self.can_restore
+
+    def restore(self) -> None:
+        """Back to where the process began; nothing when it was never lowered, or the system forbids it."""
+        if not self._lowered or not self.can_restore:
+            return
+        self._lowered = False
+        for thread in Path("/proc/self/task").iterdir():
+            with contextlib.suppress(ProcessLookupError):
+                os.setpriority(os.PRIO_PROCESS, int(thread.name), self._nice)
+
+
+def _may_come_back(nice: int) -> bool:
+    answers: list[bool] = []
+
+    def there_and_back() -> None:
+        # On Linux the priority is the thread's own.
+        os.setpriority(os.PRIO_PROCESS, 0, min(LOWEST_NICE, nice + 1))
+        try:
+            os.setpriority(os.PRIO_PROCESS, 0, nice)
+        except PermissionError:
+            answers.append(False)
+        else:
+            answers.append(True)
+
+    trial = threading.Thread(target=there_and_back, name="priority-trial")
+    trial.start()
+    trial.join(5.0)
+    return answers == [True]
+
+
+def cpu_wait_ns(pid: int | None = None) -> int:
+    """Nanoseconds that a thread was ready to run and had no CPU: the calling one, or a process's first.
+
+    From /proc (Documentation/scheduler/sched-stats in the kernel); 0 where the kernel does not tell.
+    """
+    name = "thread-self" if pid is None else str(pid)
+    try:
+        return int(Path(f"/proc/{name}/schedstat").read_bytes().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
