@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "vedette.cli.ingest_check:ingest_check",
         "Tell what is in a pipe: format, stride, rate.",
     ),
+    "plumbing": ("vedette.cli.plumbing:plumbing", "The codecs on bare files, for the curious."),
 }
 
 

@@ -102,8 +102,8 @@ class Chooser:
 
     def cost(self, choice: Choice) -> float:
         """Bits, about."""
-        tokens, _, _, side = self.tokens(choice)
-        return cost_bits(tokens, side) + 24.0 * choice.factors.size
+        tokens, widths, _, side = self.tokens(choice)
+        return cost_bits(tokens, side, int(widths.sum())) + 24.0 * choice.factors.size
 
     def _equal(self, tensor: Tensor, mate: Tensor) -> bool:
         return self._new[tensor.offset : tensor.end] == self._old[mate.offset : mate.end]

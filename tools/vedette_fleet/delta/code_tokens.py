@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from vedette.delta.elements import Array, raw_widths
+from vedette.delta.elements import Array
 from vedette.delta.layout import CONTEXTS, GROUPS, MAX_TABLES, PROBABILITY_BITS, Table
 from vedette.delta.rans import LOWER_BOUND
 
@@ -27,12 +27,12 @@ def entropy_bits(counts: Array) -> Array:
     return bits
 
 
-def cost_bits(tokens: Array, side: Array) -> float:
+def cost_bits(tokens: Array, side: Array, raw_bits: int) -> float:
     """What a residual costs: its tokens given their side, the tables for them, and the raw bits."""
     joint = side.ravel().astype(np.int64) << 8 | tokens.ravel()
     counts = np.bincount(joint, minlength=16 << 8).reshape(16, 256)
     apart = entropy_bits(counts) + 0.5 * np.log2(counts.sum(1) + 1) * (counts > 0).sum(1)
-    return float(min(apart.sum(), entropy_bits(counts.sum(0)))) + float(raw_widths(tokens).sum())
+    return float(min(apart.sum(), entropy_bits(counts.sum(0)))) + raw_bits
 
 
 def build_tables(counts: Array) -> tuple[list[Table], bytes]:

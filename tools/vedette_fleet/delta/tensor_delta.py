@@ -331,7 +331,11 @@ def _pack_tokens(
     if not tables or tokens.size < MIN_CODED:
         return plain
     table_of = np.frombuffer(context_map, np.uint8)[np.concatenate([coded.contexts for coded in frame])]
-    lanes = int(np.clip(len(plain[1]) // BYTES_PER_LANE, 8, min(MAX_USED_LANES, tokens.size)))
+    lanes = int(
+        np.clip(
+            len(plain[1]) // BYTES_PER_LANE, max(8, tokens.size // 16384), min(MAX_USED_LANES, tokens.size)
+        )
+    )
     words, states = encode_tokens(tokens, table_of, tables, lanes)
     out = bytearray()
     write(out, lanes)
