@@ -16,8 +16,8 @@ The families say what the caller may do::
     │   ├── OutOfMemoryError       an allocation failed; it costs one frame, not the process
     │   ├── NotFoundError          the other side says for certain that it has no such thing
     │   ├── RangeIgnoredError      the other side cannot send a part: start again from the beginning
-    │   ├── StorageError           the disk is full, read-only or broken
-    │   └── ClockError             the clock is not to be trusted, and nothing else proves freshness
+    │   ├── ChangedError           it is not what earlier parts were of: throw those away
+    │   └── StorageError           the disk is full, read-only or broken
     ├── InternalError     exit 70  our bug
     └── ConfigError       exit 78  the configuration is wrong; systemd must not restart on it
 """
@@ -118,6 +118,10 @@ class NotFoundError(UnavailableError):
 
 class RangeIgnoredError(UnavailableError):
     """The other side sends all or nothing."""
+
+
+class ChangedError(UnavailableError):
+    """The thing changed while it was fetched; its parts must not be put together."""
 
 
 class StorageError(UnavailableError):

@@ -63,7 +63,7 @@ class FolderFetcher:
             raise UnavailableError(f"{self._folder / path}: ends at byte {offset} of {end}", cure=_COPY_CURE)
 
     def _open(self, path: str) -> int:
-        """A descriptor of a plain file below the folder, each part of its path opened without following links."""
+        """A descriptor of a plain file below the folder; no part of its path is followed through a link."""
         fault = name_fault(path)
         if fault is not None:
             raise NotFoundError(f"{path!r} {fault}", cure=_COPY_CURE)

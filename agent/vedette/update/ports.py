@@ -44,7 +44,8 @@ class Fetcher(MetadataSource, Protocol):
         Raises:
             NotFoundError: It is not there (404, 410): final.
             RangeIgnoredError: The server cannot give a part; the caller starts again from 0.
-            UnavailableError: Stalled, cut, changed, or away; `retry_after_s` where the server said one.
+            ChangedError: It is not the object of earlier parts; the caller throws those away.
+            UnavailableError: Stalled, cut, or away; `retry_after_s` where the server said one.
         """
         ...
 
