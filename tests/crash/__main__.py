@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MAX_SHOWN = 20
-_HEAD = "{:<14}{:>8}{:>8}{:>8}{:>10}{:>12}{:>8}{:>12}"
+_HEAD = "{:<14}{:>8}{:>8}{:>8}{:>10}{:>12}{:>10}{:>8}{:>12}"
 
 
 def prove_case(case: Case) -> Verdict:
@@ -76,7 +76,9 @@ def _report(names: list[str], verdicts: list[Verdict]) -> int:
     for verdict in verdicts:
         by_scenario[verdict.case.scenario].append(verdict)
     lines = [
-        _HEAD.format("scenario", "points", "steps", "kills", "images", "kill+image", "errnos", "violations")
+        _HEAD.format(
+            "scenario", "points", "steps", "kills", "images", "kill+image", "distinct", "errnos", "violations"
+        )
     ]
     total: Counter[str] = Counter()
     for name in names:
@@ -85,6 +87,7 @@ def _report(names: list[str], verdicts: list[Verdict]) -> int:
         for verdict in by_scenario[name]:
             how = verdict.case.how
             row["errno" if how not in {"kill", "cut", "kill+cut"} else how] += verdict.images
+            row["distinct"] += verdict.distinct if "cut" in how else 0
             row["violations"] += len(verdict.violations)
         total += row
         lines.append(_line(name, row))
@@ -95,7 +98,7 @@ def _report(names: list[str], verdicts: list[Verdict]) -> int:
 
 
 def _line(name: str, row: Counter[str]) -> str:
-    columns = ("points", "steps", "kill", "cut", "kill+cut", "errno", "violations")
+    columns = ("points", "steps", "kill", "cut", "kill+cut", "distinct", "errno", "violations")
     return _HEAD.format(name, *(row[column] for column in columns))
 
 
