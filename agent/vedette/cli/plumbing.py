@@ -28,7 +28,7 @@ def plumbing() -> None:
 def patch(old: Path, delta: Path, new: Path) -> None:
     """Apply a delta, bsdiff4 or tensor, to OLD and write NEW.
 
-    NEW appears whole or not at all. Nothing is verified that a signed manifest would: compare hashes yourself.
+    NEW appears whole or not at all. Nothing is verified that a signed manifest would be: compare hashes.
     """
     try:
         with InputFile(delta) as blob:

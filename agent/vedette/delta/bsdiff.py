@@ -42,7 +42,7 @@ def apply_steps(
     """Make `new_bytes` bytes; each reader gives exactly what it is asked for, or raises.
 
     Raises:
-        BadInputError: A step has a negative length, makes too much, leaves the old file, or does nothing for ever.
+        BadInputError: A step has a negative length, makes too much, or leaves the old file.
     """
     made = position = idle = 0
     while made < new_bytes:
@@ -75,4 +75,5 @@ def _added(piece: bytes, position: int, old: ReadAt, old_bytes: int) -> bytes:
     total = np.frombuffer(piece, np.uint8).copy()
     if end > start:
         total[start - position : end - position] += np.frombuffer(old(start, end - start), np.uint8)
-    return total.tobytes()
+    summed: bytes = total.tobytes()
+    return summed

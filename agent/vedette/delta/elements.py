@@ -175,7 +175,9 @@ class BitReader:
         starts = ends - widths + self._at
         self._at += int(ends[-1])
         window = self._windows[starts >> 3] >> (starts & 7).astype(np.uint64)
-        return (window & ((np.uint64(1) << widths.astype(np.uint64)) - np.uint64(1))).astype(np.int64)
+        mask = (np.uint64(1) << widths.astype(np.uint64)) - np.uint64(1)
+        values: Array = (window & mask).astype(np.int64)
+        return values
 
     def finish(self) -> None:
         """Insist that only padding is left."""

@@ -17,7 +17,7 @@ from vedette.delta.varint import damaged
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-BLOCK_ELEMENTS = 1 << 16
+BLOCK_ELEMENTS = 1 << 15
 NEUTRAL_CLASS = 8
 
 
@@ -96,8 +96,7 @@ class OperationPredictor:
                 factors = old / new
         if not np.isfinite(factors).all():
             raise damaged("a factor is not finite")
-        axis = op.columns if op.by_column else op.rows
-        return np.tile(factors, axis // op.scales) if op.scales else factors
+        return factors
 
     def _grow(self) -> Array:
         op, growth = self._op, self._op.growth
@@ -120,8 +119,8 @@ class OperationPredictor:
 
     def _factor(self, block: Block) -> Array:
         if self._op.by_column:
-            return self._factors[None, block.column : block.column + block.columns]
-        return self._factors[block.row : block.row + block.rows, None]
+            return self._factors[np.arange(block.column, block.column + block.columns) % self._op.scales]
+        return self._factors[np.arange(block.row, block.row + block.rows) % self._op.scales, None]
 
     def _float(self, bits: Array, block: Block) -> Array:
         op = self._op
@@ -134,13 +133,15 @@ class OperationPredictor:
                 kept = ~(np.abs(floats.astype(np.float32)) <= factor)
                 return np.where(kept, bits, op.element.integer.type(0))
             scaled = (floats.astype(np.float32) * factor).astype(floats.dtype)
-        return scaled.view(op.element.integer)
+        bits_of: Array = scaled.view(op.element.integer)
+        return bits_of
 
     def _float_side(self, bits: Array) -> Array:
         """Octaves below the reference: an equal step is more units in the last place of a smaller number."""
         element = self._op.element
         exponent = (bits.astype(np.int64) >> element.mantissa_bits) & ((1 << element.exponent_bits) - 1)
-        return np.clip(self._op.reference - exponent, 0, SIDES - 1).astype(np.uint8)
+        side: Array = np.clip(self._op.reference - exponent, 0, SIDES - 1).astype(np.uint8)
+        return side
 
     def _integer(self, old: Array, block: Block) -> Prediction:
         op = self._op
@@ -169,7 +170,7 @@ def magnitude_side(image: Array, element: Element) -> Array:
 
 
 def magnitude_classes(op: Operation, rows: Array, columns: Array, block: Block) -> Array:
-    """Class of each element of a block, from the classes of its row and column (uint8, NEUTRAL_CLASS for 0)."""
+    """Class of each element of a block (uint8), from the classes of its row and column."""
     total = np.full((block.rows, block.columns), op.base_class, np.int16)
     if op.row_classes:
         total += rows[block.row : block.row + block.rows, None].astype(np.int16) - NEUTRAL_CLASS

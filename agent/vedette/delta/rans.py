@@ -50,14 +50,13 @@ def decode(words: Array, states: Array, tables: Tables, table_of: Array) -> Arra
     lanes = states.size
     tokens = np.empty(table_of.size, np.uint8)
     state = states.astype(np.int64)
-    wide = words.astype(np.int64)
     at = 0
     slab = max(1, _SLAB_ELEMENTS // lanes) * lanes
     for start in range(0, table_of.size, slab):
         base = table_of[start : start + slab].astype(np.int64) << PROBABILITY_BITS
-        at = _decode_slab(base, state, wide, at, tables.step)
+        at = _decode_slab(base, state, words, at, tables.step)
         tokens[start : start + slab] = tables.token[base]
-    if at != wide.size or (state != LOWER_BOUND).any():
+    if at != words.size or (state != LOWER_BOUND).any():
         raise damaged("coded tokens do not come out even")
     return tokens
 

@@ -1,4 +1,4 @@
-"""Plain compression of one section: raw, LZMA or deflate, unpacked piece by piece within stated sizes. Pure."""
+"""Plain compression of one section: raw, LZMA or deflate; unpacked within stated sizes. Pure."""
 
 from __future__ import annotations
 

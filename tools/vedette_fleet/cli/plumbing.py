@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+
 from vedette.errors import BadInputError, UnavailableError
 from vedette.fsops import Point, write_durable
-
 from vedette_fleet.cli.output import say
 from vedette_fleet.delta import encode_delta
 

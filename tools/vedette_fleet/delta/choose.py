@@ -17,10 +17,11 @@ from vedette.delta.layout import MAX_GROWN_BYTES, Growth, Operation, Predictor
 from vedette.delta.predict import Block, OperationPredictor, Prediction
 from vedette_fleet.delta.align import as_floats, grown_axis
 from vedette_fleet.delta.code_tokens import cost_bits
-from vedette_fleet.delta.tensors import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from vedette_fleet.delta.tensors import Tensor
 
 MIN_FITTED = 4096  # fewer elements do not pay for factors
 FITTED_VECTOR = 32

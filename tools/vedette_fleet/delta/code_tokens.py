@@ -1,4 +1,4 @@
-"""The entropy coder's publishing side: tables from counts, contexts merged where that pays, words from tokens.
+"""The entropy coder's publishing side: tables from counts, merged where that pays; words from tokens.
 
 Pure. The decoder is `vedette.delta.rans`; sources there. Merging is greedy: join the two groups of contexts
 whose union costs least, while the table that is saved is worth more than what the union loses.
@@ -6,11 +6,15 @@ whose union costs least, while the table that is saved is worth more than what t
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from vedette.delta.elements import Array
 from vedette.delta.layout import CONTEXTS, GROUPS, MAX_TABLES, PROBABILITY_BITS, Table
 from vedette.delta.rans import LOWER_BOUND
+
+if TYPE_CHECKING:
+    from vedette.delta.elements import Array
 
 _TOTAL = 1 << PROBABILITY_BITS
 _TABLE_BITS = 40.0

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import bsdiff4
 import zstandard
+
 from vedette.errors import UnavailableError, UsageError
 from vedette.wire.release import Codec
-
-from vedette_fleet.delta.tensor_delta import encode_tensor
+from vedette_fleet.delta.tensor_delta import UnsuitableError, encode_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +41,7 @@ def encode_delta(
     Raises:
         UsageError: No codec of that name makes deltas.
         UnavailableError: `bsdiff4` was asked for and would need more memory than there is.
+        UnsuitableError: No codec can do this pair.
     """
     if codec not in {"auto", Codec.BSDIFF4.value, Codec.TENSOR.value}:
         raise UsageError(f"no delta codec {codec!r}", cure="choose auto, bsdiff4 or tensor")
@@ -58,7 +59,13 @@ def encode_delta(
             if say is not None:
                 say(f"{note}; left out")
     if codec != Codec.BSDIFF4.value:
-        found.append((Codec.TENSOR, encode_tensor(old, new)))
+        try:
+            found.append((Codec.TENSOR, encode_tensor(old, new)))
+        except UnsuitableError as error:
+            if not found:
+                raise
+            if say is not None:
+                say(f"tensor: {error.cause}; left out")
     return min(found, key=lambda made: len(made[1]))
 
 

@@ -1,4 +1,4 @@
-"""Magnitude classes: how large residuals are in each row and column of a tensor, where telling it pays. Pure."""
+"""Magnitude classes: how large residuals are in each row and column, where telling it pays. Pure."""
 
 from __future__ import annotations
 
@@ -75,12 +75,13 @@ def _base_class(op: Operation, mean: float) -> int:
 def _classes(means: Array, mean: float, count: int) -> Array:
     """Half octaves above or below the mean; the quarter keeps an empty row finite."""
     steps = np.round(STEPS_PER_OCTAVE * np.log2((means + 0.25 * min(mean, 1.0) / count) / mean))
-    return np.clip(steps + NEUTRAL_CLASS, 0, CLASSES - 1).astype(np.uint8)
+    classes: Array = np.clip(steps + NEUTRAL_CLASS, 0, CLASSES - 1).astype(np.uint8)
+    return classes
 
 
 def _gain(means: Array, mean: float, count: int, op: Operation) -> float:
     """Bits saved by telling the means apart, less what the classes cost."""
-    scale = 2.0**10 if op.element.is_float else 1.0 / 1.0
+    scale = 2.0**10 if op.element.is_float else 1.0
     relative = (means / mean, 1.0) if op.element.is_float else (means, mean)
     apart = laplace_bits(np.asarray(relative[0]) * scale).sum() * count
     together = float(laplace_bits(np.asarray(relative[1] * scale))) * count * means.size

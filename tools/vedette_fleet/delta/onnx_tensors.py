@@ -23,10 +23,12 @@ Span = tuple[int, int]
 
 # TensorProto.DataType
 _TYPES = {1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 10: "float16", 12: "uint32", 16: "bfloat16"}  # fmt: skip  # noqa: E501 - one row a table
-# Operators and which of their inputs are (weight, its scale); QDQ is looked at apart, for its axis.
+# Operators and which of their inputs are (weight, its scale); only DequantizeLinear says the axis.
 _QUANTISED = {
-    "QLinearConv": ((3, 4),), "QLinearMatMul": ((0, 1), (3, 4)), "QGemm": ((0, 1), (3, 4)),
+    "DequantizeLinear": ((0, 1),), "QLinearConv": ((3, 4),), "QLinearMatMul": ((0, 1), (3, 4)),
+    "QGemm": ((0, 1), (3, 4)),
 }  # fmt: skip
+_FIXED_AXIS = {"QLinearConv": 0, "QLinearMatMul": 1, "QGemm": 1}
 
 
 class NotOnnxError(ValueError):
@@ -103,14 +105,15 @@ class _Walk:
         axis = 1
         for attribute in attributes:
             axis = self.attribute(attribute, f"{prefix}{label}/", depth, axis)
-        pairs = _QUANTISED.get(operator, ())
-        if operator == "DequantizeLinear":
-            pairs = ((0, 1),)
-        elif pairs:
-            axis = 0 if operator == "QLinearConv" else 1
-        for weight, scale in pairs:
+        self.note_scales(operator, [prefix + name for name in inputs], axis)
+
+    def note_scales(self, operator: str, inputs: list[str], axis: int) -> None:
+        """Remember which weights of a node have which scales."""
+        if operator in _FIXED_AXIS:
+            axis = _FIXED_AXIS[operator]
+        for weight, scale in _QUANTISED.get(operator, ()):
             if scale < len(inputs):
-                self.scale_of[prefix + inputs[weight]] = (prefix + inputs[scale], axis)
+                self.scale_of[inputs[weight]] = (inputs[scale], axis)
 
     def attribute(self, span: Span, prefix: str, depth: int, axis: int) -> int:
         """Tensors and graphs inside; returns the axis, if this is the attribute that says it."""

@@ -70,6 +70,7 @@ def _factor(vector: Array, wanted: Array) -> np.float32 | None:
     for _ in range(_STEPS):
         low, high = np.nextafter(low, np.float32(-np.inf)), np.nextafter(high, np.float32(np.inf))
         tried += [low, high]
+    factor: np.float32
     for factor in tried:
         if np.isfinite(factor) and product(vector, factor).tobytes() == wanted.tobytes():
             return factor

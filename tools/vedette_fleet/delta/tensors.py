@@ -17,7 +17,7 @@ MAX_TENSORS = 8192
 
 @dataclass(frozen=True)
 class Scales:
-    """Quantisation scales, float32, at a byte offset of the same file; `axis` of the tensor they belong to."""
+    """Quantisation scales, float32, at a byte offset of the same file, along an axis of their tensor."""
 
     offset: int
     count: int

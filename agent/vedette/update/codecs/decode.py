@@ -62,8 +62,8 @@ def resume_tensor(
 ) -> None:
     """Execute a tensor delta from frame `start` on; `out` holds what the frames before it made.
 
-    `done(frames executed, frames in all)` is called after each frame, when its bytes are on the disk: a caller
-    that records the first number may be killed at any instant and pass it as `start` later.
+    `done(frames executed, frames in all)` is called after each frame, when its bytes are on the disk: a
+    caller that records the first number may be killed at any instant and pass it as `start` later.
 
     Raises:
         BadInputError: As `FileDecoder.decode`, or `start` is beyond the last frame.

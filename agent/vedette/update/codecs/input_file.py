@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from vedette.errors import BadInputError
 
@@ -11,7 +11,10 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from typing_extensions import Self
 
+
+@final
 class InputFile:
     """A regular file, open for reading; its size is taken once."""
 
@@ -20,7 +23,7 @@ class InputFile:
         self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self.size_bytes = os.fstat(self.descriptor).st_size
 
-    def __enter__(self) -> InputFile:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from vedette.delta.execute import Executor
-from vedette.delta.layout import HEADER, parse_plan, plan_size_bytes
+from vedette.delta.plan import HEADER, parse_plan, plan_size_bytes
 from vedette.delta.varint import damaged
 
 if TYPE_CHECKING:
