@@ -23,9 +23,16 @@ PLAY = "play.json"
 _HERE = "tests.stubs.played_bundles:open_played"
 
 
-def played_bundle(root: Path, *, spec: dict[str, Any] | None = None, **options: str) -> Path:
-    """A sealed bundle that says itself how its engine is to behave; `spec` changes `model.yaml`."""
+def played_bundle(
+    root: Path, *, spec: dict[str, Any] | None = None, files: dict[str, bytes] | None = None, **options: str
+) -> Path:
+    """A sealed bundle that says itself how its engine is to behave.
+
+    `spec` changes `model.yaml`; `files` come along.
+    """
     stub_bundle(root, **{"version": root.name, **(spec or {})})
+    for name, content in (files or {}).items():
+        (root / name).write_bytes(content)
     (root / PLAY).write_text(json.dumps(options), encoding="utf-8")
     seal(root)
     return root

@@ -217,7 +217,7 @@ class SlidingHealth:
         now_ns = self._clock.monotonic_ns()
         if now_ns - self._spans[-1].began_ns >= self._span_ns:
             self._spans.append(_Tally(now_ns))
-        while len(self._spans) > 1 and now_ns - self._spans[1].began_ns >= SPANS * self._span_ns:
+        while now_ns - self._spans[0].began_ns >= (SPANS + 1) * self._span_ns:
             self._spans.popleft()
         return self._spans[-1]
 
