@@ -1,13 +1,16 @@
 """The folder of one update: blobs on their way, and the bundle that is being put together.
 
 `staging/<update_id>/` may be thrown away at any time. `entry/` in it becomes the entry of the store in one
-rename: `entry/bundle/` holds the bundle, `entry/META.json` the release manifest.
+rename: `entry/bundle/` holds the bundle, `entry/META.json` the release manifest and its digest.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from vedette import fsops
 from vedette.bundle import disk
@@ -16,17 +19,45 @@ from vedette.bundle.names import name_fault
 from vedette.errors import BundleError, storage_fault
 from vedette.fsops import DurableFile, Point
 from vedette.update.part_file import BLOCK_BYTES, PartFile
-from vedette.wire.release import build_manifest
+from vedette.wire.release import MAX_MANIFEST_BYTES, ManifestError, ReleaseManifest, build_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from vedette.wire.release import ReleaseManifest
-
 META_NAME = "META.json"
 BUNDLE_NAME = "bundle"
+MAX_META_BYTES = 2 * MAX_MANIFEST_BYTES
 _COPY_BYTES = 1 << 20
+
+
+class _Meta(msgspec.Struct, frozen=True):
+    """What META.json holds; the digest is of the manifest's canonical bytes, and shows rot."""
+
+    manifest_sha256: str
+    manifest: ReleaseManifest
+
+
+def encode_meta(manifest: ReleaseManifest) -> bytes:
+    """The content of META.json."""
+    digest = hashlib.sha256(build_manifest(manifest)).hexdigest()
+    return msgspec.json.format(msgspec.json.encode(_Meta(digest, manifest)), indent=1) + b"\n"
+
+
+def decode_meta(content: bytes) -> ReleaseManifest:
+    """The manifest in a META.json.
+
+    Raises:
+        ManifestError: It is damaged.
+    """
+    try:
+        meta = msgspec.json.decode(content, type=_Meta)
+    except msgspec.DecodeError as error:
+        raise ManifestError(f"{META_NAME}: {error}") from error
+    raw = build_manifest(meta.manifest)
+    if hashlib.sha256(raw).hexdigest() != meta.manifest_sha256:
+        raise ManifestError(f"{META_NAME}: not what was written")
+    return meta.manifest
 
 
 class Staging:
@@ -104,7 +135,7 @@ class Staging:
                     _sync_file(folder / name)
                 fsops.sync_folder(folder, Point.ADOPT)
             check_bundle(self.bundle, manifest)
-            fsops.write_durable(self.entry / META_NAME, build_manifest(manifest), Point.META)
+            fsops.write_durable(self.entry / META_NAME, encode_meta(manifest), Point.META)
         except OSError as error:
             raise storage_fault(error, f"{self.entry} cannot be made durable") from error
 

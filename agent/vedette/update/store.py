@@ -3,7 +3,7 @@
 ::
 
     store/<bundle sha256>/bundle/       the bundle; never changed again
-    store/<bundle sha256>/META.json     its release manifest
+    store/<bundle sha256>/META.json     its release manifest and the digest of that
     store/<bundle sha256>/CONFIRMED     there once it proved itself; holds the order of confirmations
     store/.dead-<sha256>/               on its way out
     staging/<update_id>/                see `staging`
@@ -25,8 +25,15 @@ from vedette import fsops
 from vedette.bundle import disk
 from vedette.errors import BundleError, InternalError, StorageError, storage_fault
 from vedette.fsops import Point
-from vedette.update.staging import BUNDLE_NAME, META_NAME, Staging, check_bundle
-from vedette.wire.release import MAX_MANIFEST_BYTES, ManifestError, ReleaseManifest, parse_manifest
+from vedette.update.staging import (
+    BUNDLE_NAME,
+    MAX_META_BYTES,
+    META_NAME,
+    Staging,
+    check_bundle,
+    decode_meta,
+)
+from vedette.wire.release import ManifestError, ReleaseManifest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -150,7 +157,7 @@ class Store:
         """
         folder = self._store / _checked_sha256(sha256)
         try:
-            manifest = parse_manifest(disk.read_file(folder, META_NAME, MAX_MANIFEST_BYTES))
+            manifest = decode_meta(disk.read_file(folder, META_NAME, MAX_META_BYTES))
         except ManifestError as error:
             raise BundleError(f"store entry {sha256[:16]}…: {error}", cure="it is not used") from error
         if manifest.bundle_sha256 != sha256:

@@ -63,7 +63,7 @@ def test_a_leftover_or_a_link_at_the_temporary_name_is_thrown_away(tmp_path: Pat
 
 
 def test_a_write_that_the_kernel_cuts_short_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`pwrite` may take less than it was given; when it takes nothing, that is a full disk, no endless loop."""
+    """`pwrite` may take less than it was given; when it takes nothing, that is a full disk."""
     whole = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda fd, content, offset: whole(fd, content[:3], offset))
     with DurableFile.create(tmp_path / "a", Point.OUTPUT) as file:
