@@ -20,6 +20,7 @@ from vedette_fleet import roles as rules
 from vedette_fleet.names import ReleaseName, find_owner, release_name, release_of_target
 from vedette_fleet.release import (
     DELTA_MIN_FILE_BYTES,
+    LOWEST_AGENT,
     base_file,
     check_same,
     choose_bases,
@@ -45,8 +46,8 @@ class Encoder(Protocol):
         """A blob that stands alone."""
         ...
 
-    def delta(self, old: bytes, new: bytes) -> tuple[Codec, bytes]:
-        """The smallest blob that makes `new` of `old`."""
+    def delta(self, old: bytes, new: bytes) -> tuple[Codec, bytes] | None:
+        """The smallest blob that makes `new` of `old`; None when that cannot be done."""
         ...
 
 
@@ -58,7 +59,7 @@ class Request:
     owner: str | None = None
     bases: tuple[str, ...] | None = None
     arch: tuple[str, ...] = ()
-    agent: str | None = None
+    agent: str = LOWEST_AGENT
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,8 @@ class Publisher:
                 return self._restore(bundle, name, existing, known)
             self._workshop.check_idle()
             bases = choose_bases(known, request.bases)
-            manifest = self._manifest(bundle, name, next_counter(known), bases, request)
+            counter = next_counter(self._everybodys(current, name.model))
+            manifest = self._manifest(bundle, name, counter, bases, request)
             return Released(name, manifest, bases, self._sign(current, name, manifest))
 
     def _owner(self, current: Published, wanted: str | None) -> str:
@@ -112,6 +114,11 @@ class Publisher:
         if wanted is not None and not known:
             return wanted  # the first owner needs no ceremony of its own
         return find_owner(wanted, known)
+
+    def _everybodys(self, current: Published, model: str) -> list[ReleaseManifest]:
+        """The releases of a model by all owners: devices compare counters by the model's name alone."""
+        names = [name for name in all_releases(current) if name.model == model]
+        return [read_release(self._repository, current, name) for name in names]
 
     def _manifest(
         self,
@@ -121,9 +128,6 @@ class Publisher:
         bases: Sequence[ReleaseManifest],
         request: Request,
     ) -> ReleaseManifest:
-        needs = needs_of(bundle.spec, bundle.onnx, arch=request.arch)
-        if request.agent is not None:
-            needs = needs_of(bundle.spec, bundle.onnx, arch=request.arch, agent=request.agent)
         return ReleaseManifest(
             schema=1,
             owner=name.owner,
@@ -132,7 +136,7 @@ class Publisher:
             counter=counter,
             bundle_sha256=bundle.sha256,
             files=self._encode_all(bundle, bases),
-            needs=needs,
+            needs=needs_of(bundle.spec, bundle.onnx, arch=request.arch, agent=request.agent),
         )
 
     def _encode_all(self, bundle: Bundle, bases: Sequence[ReleaseManifest]) -> tuple[ReleaseFile, ...]:
@@ -162,9 +166,10 @@ class Publisher:
 
     def _encode_delta(self, old: ReleaseFile, content: bytes, full_bytes: int) -> list[Encoding]:
         """One delta, or none when it saves too little."""
-        codec, blob = self._encoder.delta(self._repository.blobs.read_file(old), content)
-        if not is_worthwhile(len(blob), full_bytes):
+        delta = self._encoder.delta(self._repository.blobs.read_file(old), content)
+        if delta is None or not is_worthwhile(len(delta[1]), full_bytes):
             return []
+        codec, blob = delta
         sha256 = self._repository.blobs.put(blob)
         return [Encoding(EncodingKind.DELTA, codec, sha256, len(blob), base_sha256=old.sha256)]
 
@@ -203,7 +208,8 @@ class Publisher:
     def _encode_again(self, item: Encoding, content: bytes, held: dict[str, ReleaseFile]) -> bytes:
         if item.base_sha256 is None:
             return self._encoder.full(content)[1]
-        return self._encoder.delta(self._repository.blobs.read_file(held[item.base_sha256]), content)[1]
+        made = self._encoder.delta(self._repository.blobs.read_file(held[item.base_sha256]), content)
+        return b"" if made is None else made[1]
 
 
 def _starts(

@@ -183,6 +183,13 @@ def test_a_bundle_that_was_touched_after_sealing_is_refused(desk: Desk, tmp_path
         desk.release(folder)
 
 
+def test_counters_order_a_models_releases_whoever_signs(desk: Desk, tmp_path: Path) -> None:
+    """A device knows a model by its name; another owner's first release must not look like a downgrade."""
+    desk.release(bundle(tmp_path, "1"))
+    desk.workshop.add_owner("acme")
+    assert desk.release(bundle(tmp_path, "2"), owner="acme").manifest.counter == 2
+
+
 def test_only_known_owners_release(desk: Desk, tmp_path: Path) -> None:
     folder = bundle(tmp_path, "1")
     with pytest.raises(UsageError, match="owner 'eve' has no role"):

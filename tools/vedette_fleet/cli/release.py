@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,13 @@ from vedette_fleet.cli.output import outcome_json, print_json, print_table, prog
 from vedette_fleet.cli.workshop import json_option, open_workshop, repository_options
 from vedette_fleet.encoders import SmallestEncoder
 from vedette_fleet.names import check_name
-from vedette_fleet.release import journeys_of, rows_of
+from vedette_fleet.release import LOWEST_AGENT, journeys_of, rows_of
 from vedette_fleet.release_files import Publisher, Request
 
 if TYPE_CHECKING:
     from vedette_fleet.release_files import Released
+
+_VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})*")
 
 
 @click.command()
@@ -25,7 +28,12 @@ if TYPE_CHECKING:
 @click.option("--base", "bases", multiple=True, metavar="VERSION", help="Make deltas from this release only.")
 @click.option("--full-only", is_flag=True, help="Make no deltas.")
 @click.option("--arch", multiple=True, help="Machines it runs on (`uname -m`); any by default.")
-@click.option("--min-agent", help="The lowest agent version that may install it.")
+@click.option(
+    "--min-agent",
+    default=LOWEST_AGENT,
+    show_default=True,
+    help="The lowest agent version that may install it.",
+)
 @repository_options
 @json_option
 def release(
@@ -34,7 +42,7 @@ def release(
     owner: str | None,
     bases: tuple[str, ...],
     arch: tuple[str, ...],
-    min_agent: str | None,
+    min_agent: str,
     repo: Path,
     keys_folder: Path | None,
     full_only: bool,
@@ -47,11 +55,15 @@ def release(
     """
     if full_only and bases:
         raise UsageError("--full-only and --base exclude each other")
+    if not _VERSION.fullmatch(min_agent):
+        raise UsageError(
+            f"--min-agent {min_agent!r} is no version", cure="write numbers and points, such as 0.1.0"
+        )
     if owner is not None:
         check_name("owner", owner)
     request = Request(bundle, owner, () if full_only else (bases or None), arch=tuple(arch), agent=min_agent)
     with progress() as report:
-        released = Publisher(open_workshop(repo, keys_folder), SmallestEncoder(), report).release(request)
+        released = Publisher(open_workshop(repo, keys_folder), SmallestEncoder(say), report).release(request)
     if released.outcome is None:
         say(f"{released.name} is published already; nothing was changed")
     else:
