@@ -1,7 +1,7 @@
 """Proves every registered crash scenario, or soaks them in random kills.
 
 `python -m tests.crash [--scenario NAME] [--jobs N] [--sample SHARE]` runs the cases of `scenario`;
-`python -m tests.crash --soak N` interrupts N runs at random instants. Exit 1 on any violation.
+`python -m tests.crash --soak N` kills N runs at random instants. Exit 1 on any violation.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--scenario", action="append", choices=names, help="only this one; may be repeated")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--sample", type=float, default=1.0, help="share of the cases, 0 to 1")
-    parser.add_argument("--soak", type=int, default=0, metavar="N", help="N random interrupts instead")
+    parser.add_argument("--soak", type=int, default=0, metavar="N", help="N random kills instead")
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args(arguments)
 
@@ -113,15 +113,15 @@ def _show_violations(verdicts: list[Verdict]) -> None:
         print(f"\n… and {len(broken) - MAX_SHOWN} more")  # noqa: T201
 
 
-def _soak(names: list[str], interrupts: int, jobs: int, seed: int) -> int:
-    shares = [(names, interrupts // jobs + (job < interrupts % jobs), seed + job) for job in range(jobs)]
+def _soak(names: list[str], kills: int, jobs: int, seed: int) -> int:
+    shares = [(names, kills // jobs + (job < kills % jobs), seed + job) for job in range(jobs)]
     with multiprocessing.get_context("fork").Pool(jobs) as pool:
         results = pool.starmap(soak, shares)
     total = sum((result.counts for result in results), Counter())
     broken = [what for result in results for what in result.violations]
     print(  # noqa: T201
-        f"{total['interrupts']} interrupts ({total['kills']} kills) of {len(names)} scenarios, "
-        f"{total['ends']} came to their end, {len(broken)} violations; seed {seed}"
+        f"{total['kills']} random kills of {len(names)} scenarios, {total['ends']} stories came to their end, "
+        f"{len(broken)} violations; seed {seed}"
     )
     for what in broken[:MAX_SHOWN]:
         print(f"\n{what}")  # noqa: T201

@@ -31,17 +31,17 @@ class SoakResult:
     violations: list[str] = field(default_factory=list)
 
 
-def soak(names: Iterable[str], interrupts: int, seed: int) -> SoakResult:
-    """Interrupt runs of the scenarios, in turn, until there were enough."""
+def soak(names: Iterable[str], kills: int, seed: int) -> SoakResult:
+    """Run the scenarios, in turn, until so many runs were killed."""
     result = SoakResult()
     chance = random.Random(seed)  # noqa: S311 - repeatable
     scenarios = [find(name) for name in names]
-    while result.counts["interrupts"] < interrupts and not result.violations:
-        _one_life(scenarios[result.counts["ends"] % len(scenarios)], chance, interrupts, result)
+    while result.counts["kills"] < kills and not result.violations:
+        _one_life(scenarios[result.counts["ends"] % len(scenarios)], chance, kills, result)
     return result
 
 
-def _one_life(scenario: Scenario, chance: random.Random, interrupts: int, result: SoakResult) -> None:
+def _one_life(scenario: Scenario, chance: random.Random, kills: int, result: SoakResult) -> None:
     """From `prepare` to the end of the story, with as many kills as it takes."""
     with scratch() as folder:
         cycle_s = _cycle_s(scenario, folder / "timed")
@@ -51,9 +51,7 @@ def _one_life(scenario: Scenario, chance: random.Random, interrupts: int, result
         promises: list[str] = []
         ended = False
         while not ended:
-            enough = result.counts["interrupts"] >= interrupts
-            killed = chance.random() < KILL_SHARE and not enough
-            result.counts["interrupts"] += not enough
+            killed = chance.random() < KILL_SHARE and result.counts["kills"] < kills
             after_s = chance.uniform(0, KILL_WITHIN * cycle_s) if killed else None
             ended = _one_run(scenario, root, promises, after_s, result)
             if result.violations:

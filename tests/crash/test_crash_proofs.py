@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.crash.__main__ import main
 from tests.crash.disk_model import VARIANTS, DiskModel
 from tests.crash.proof import Case, prove, record, reference_of
 from tests.crash.traces import Recorder
@@ -44,7 +45,7 @@ def test_a_short_soak_holds() -> None:
     """Random kills, one after another on the same state."""
     done = run_crash("--soak", "40")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith("40 interrupts")
+    assert done.stdout.startswith("40 random kills")
 
 
 def without(reference: Reference, point: Point, kind: Kind) -> Reference:
@@ -120,6 +121,18 @@ def test_kills_and_errors_and_cuts_are_told_apart(tmp_path: Path) -> None:
     assert any("torn" in what for what in prove(reference, Case("careless", "cut", 2)).violations)
     assert prove(reference, Case("careless", "cut", 3)).violations == ()
     assert "not turned into an error" in prove(reference, Case("careless", "EIO", 1)).violations[0]
+
+
+def test_a_violation_is_printed_with_its_step_and_fails_the_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit 1, what broke, and where."""
+    monkeypatch.setattr("tests.crash.registry.ALL", (Careless(),))
+    monkeypatch.setattr("tests.crash.__main__.ALL", (Careless(),))
+    assert main(["--jobs", "1"]) == 1
+    printed = capsys.readouterr().out
+    assert "careless, kill at step 1 (F2 write state)" in printed
+    assert int(printed.splitlines()[2].split()[-1]) > 5
 
 
 class TestDiskModel:

@@ -13,8 +13,6 @@ import os
 import zlib
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from vedette import fsops
 from vedette.errors import (
     BadInputError,
@@ -26,6 +24,7 @@ from vedette.errors import (
 )
 from vedette.fsops import DurableFile, FileLostError, Point
 from vedette.journal import OVERHEAD_BYTES, Journal
+from vedette.update.block_map import BlockMap, BlockRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,16 +35,6 @@ BLOCK_BYTES = 65536
 SYNC_BYTES = 8 << 20  # OSTree measured 401 s with a sync per block, 10.6 s with one per phase
 RECHECK_BYTES = 1 << 20
 _READ_BYTES = 1 << 20
-
-
-class BlockMap(msgspec.Struct, frozen=True):
-    """Which blocks are on the disk: one byte a block, 1 for there; four bytes of CRC-32 a block."""
-
-    sha256: str
-    size_bytes: int
-    block_bytes: int
-    have: bytes
-    crc32: bytes
 
 
 class PartFile:
@@ -65,9 +54,7 @@ class PartFile:
         self.size_bytes = size_bytes
         self.block_bytes = block_bytes
         self._sync_bytes = sync_bytes
-        blocks = -(-size_bytes // block_bytes)
-        self._have = bytearray(blocks)
-        self._crc32 = bytearray(4 * blocks)
+        self._map = BlockMap(sha256, size_bytes, block_bytes)
         self._unsynced: dict[int, int] = {}  # block -> CRC-32
         self._buffer = bytearray()
         self._buffer_block = -1
@@ -75,9 +62,9 @@ class PartFile:
         self._journal = Journal(
             folder,
             f"{sha256}.map",
-            BlockMap,
+            BlockRecord,
             point=Point.MAP,
-            capacity_bytes=OVERHEAD_BYTES + 512 + 4 * (5 * blocks // 3 + 4),
+            capacity_bytes=OVERHEAD_BYTES + self._map.record_bytes,
         )
 
     def __enter__(self) -> PartFile:  # noqa: PYI034 - Self needs Python 3.11
@@ -140,23 +127,13 @@ class PartFile:
             self._forget()
             raise storage_fault(error, f"{self.path} is lost and must be fetched again") from error
         for block, crc32 in self._unsynced.items():
-            self._have[block] = 1
-            self._crc32[4 * block : 4 * block + 4] = crc32.to_bytes(4, "big")
+            self._map.add(block, crc32)
         self._unsynced.clear()
-        self._journal.write(self._map())
+        self._journal.write(self._map.record())
 
     def missing(self) -> list[tuple[int, int]]:
         """The ranges [start, end) of bytes that have yet to come, in order."""
-        ranges: list[tuple[int, int]] = []
-        for block, there in enumerate(self._have):
-            if there or block in self._unsynced:
-                continue
-            start, end = self._span(block)
-            if ranges and ranges[-1][1] == start:
-                ranges[-1] = (ranges[-1][0], end)
-            else:
-                ranges.append((start, end))
-        return ranges
+        return self._map.missing(self._unsynced)
 
     @property
     def received_bytes(self) -> int:
@@ -178,7 +155,7 @@ class PartFile:
             fsops.drop_cached(self._opened().descriptor)
             if self._digest() == self.sha256:
                 return self.path
-            damaged = self._drop_damaged(range(len(self._have)))
+            damaged = self._drop_damaged(range(self._map.blocks))
         except OSError as error:
             raise storage_fault(error, f"{self.path} cannot be read back") from error
         if damaged:
@@ -215,21 +192,13 @@ class PartFile:
         """Whether a map of this very blob was found."""
         with contextlib.suppress(StateLostError, RecordSchemaError):
             found = self._journal.read()
-            same = msgspec.structs.replace(self._map(), have=b"", crc32=b"")
-            if (
-                found is not None
-                and same == msgspec.structs.replace(found, have=b"", crc32=b"")
-                and (len(found.have), len(found.crc32)) == (len(self._have), len(self._crc32))
-            ):
-                self._have[:] = found.have
-                self._crc32[:] = found.crc32
-                return True
+            return found is not None and self._map.restore(found)
         return False
 
     def _begin(self) -> None:
         """The map says "nothing" before the file is made: it must never speak of another file's blocks."""
-        self._have[:] = bytes(len(self._have))
-        self._journal.reset(self._map(), keep_bad=False)
+        self._map.clear()
+        self._journal.reset(self._map.record(), keep_bad=False)
         self._file = DurableFile.create(self.path, Point.BLOCK)
         self._file.allocate(self.size_bytes)
         self._file.sync()
@@ -237,26 +206,20 @@ class PartFile:
 
     def _recheck_tail(self) -> None:
         """Hash the last incomplete MiB again: it is where a disk that lies about syncs loses data."""
-        last = self._have.rfind(1)
-        if last < 0 or all(self._have):
-            return
-        start = self._span(last)[0] // RECHECK_BYTES * RECHECK_BYTES
-        self._drop_damaged(range(start // self.block_bytes, last + 1))
+        self._drop_damaged(self._map.tail(RECHECK_BYTES))
 
     def _drop_damaged(self, blocks: Iterable[int]) -> int:
         """Mark blocks as missing whose content is not what was written; the number of them."""
-        damaged = [block for block in blocks if self._have[block] and not self._is_whole(block)]
+        damaged = [block for block in blocks if self._map.has(block) and not self._is_whole(block)]
         for block in damaged:
-            self._have[block] = 0
+            self._map.drop(block)
         if damaged:
-            self._journal.write(self._map())
+            self._journal.write(self._map.record())
         return len(damaged)
 
     def _is_whole(self, block: int) -> bool:
-        start, end = self._span(block)
-        content = os.pread(self._opened().descriptor, end - start, start)
-        expected = int.from_bytes(self._crc32[4 * block : 4 * block + 4], "big")
-        return len(content) == end - start and zlib.crc32(content) == expected
+        start, end = self._map.span(block)
+        return self._map.matches(block, os.pread(self._opened().descriptor, end - start, start))
 
     def _digest(self) -> str:
         digest = hashlib.sha256()
@@ -269,9 +232,9 @@ class PartFile:
     def _take(self, offset: int, left: memoryview) -> int:
         """Bytes used of what is left: at most up to the end of a block."""
         block = offset // self.block_bytes
-        start, end = self._span(block)
+        start, end = self._map.span(block)
         piece = left[: end - offset]
-        if self._have[block] or block in self._unsynced:
+        if self._map.has(block) or block in self._unsynced:
             return piece.nbytes
         if offset == start:
             self._buffer = bytearray()
@@ -296,17 +259,10 @@ class PartFile:
     def _forget(self) -> None:
         """After a failed sync: nothing of this file is believed, and a new one is made at the next open."""
         self.close()
-        self._have[:] = bytes(len(self._have))
+        self._map.clear()
         with contextlib.suppress(OSError):
             fsops.unlink(self.path, Point.BLOCK)
             fsops.sync_folder(self.path.parent, Point.BLOCK)
-
-    def _map(self) -> BlockMap:
-        return BlockMap(self.sha256, self.size_bytes, self.block_bytes, bytes(self._have), bytes(self._crc32))
-
-    def _span(self, block: int) -> tuple[int, int]:
-        start = block * self.block_bytes
-        return start, min(start + self.block_bytes, self.size_bytes)
 
     def _opened(self) -> DurableFile:
         if self._file is None:

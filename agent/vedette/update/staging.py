@@ -6,11 +6,8 @@ rename: `entry/bundle/` holds the bundle, `entry/META.json` the release manifest
 
 from __future__ import annotations
 
-import hashlib
 import os
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from vedette import fsops
 from vedette.bundle import disk
@@ -18,46 +15,16 @@ from vedette.bundle.checksums import SUMS_NAME, bundle_digest, format_checksums
 from vedette.bundle.names import name_fault
 from vedette.errors import BundleError, storage_fault
 from vedette.fsops import DurableFile, Point
+from vedette.update.entry import BUNDLE_NAME, META_NAME, encode_meta
 from vedette.update.part_file import BLOCK_BYTES, PartFile
-from vedette.wire.release import MAX_MANIFEST_BYTES, ManifestError, ReleaseManifest, build_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-META_NAME = "META.json"
-BUNDLE_NAME = "bundle"
-MAX_META_BYTES = 2 * MAX_MANIFEST_BYTES
+    from vedette.wire.release import ReleaseManifest
+
 _COPY_BYTES = 1 << 20
-
-
-class _Meta(msgspec.Struct, frozen=True):
-    """What META.json holds; the digest is of the manifest's canonical bytes, and shows rot."""
-
-    manifest_sha256: str
-    manifest: ReleaseManifest
-
-
-def encode_meta(manifest: ReleaseManifest) -> bytes:
-    """The content of META.json."""
-    digest = hashlib.sha256(build_manifest(manifest)).hexdigest()
-    return msgspec.json.format(msgspec.json.encode(_Meta(digest, manifest)), indent=1) + b"\n"
-
-
-def decode_meta(content: bytes) -> ReleaseManifest:
-    """The manifest in a META.json.
-
-    Raises:
-        ManifestError: It is damaged.
-    """
-    try:
-        meta = msgspec.json.decode(content, type=_Meta)
-    except msgspec.DecodeError as error:
-        raise ManifestError(f"{META_NAME}: {error}") from error
-    raw = build_manifest(meta.manifest)
-    if hashlib.sha256(raw).hexdigest() != meta.manifest_sha256:
-        raise ManifestError(f"{META_NAME}: not what was written")
-    return meta.manifest
 
 
 class Staging:

@@ -16,58 +16,23 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from vedette import fsops
-from vedette.bundle import disk
 from vedette.errors import BundleError, InternalError, StorageError, storage_fault
 from vedette.fsops import Point
-from vedette.update.staging import (
-    BUNDLE_NAME,
-    MAX_META_BYTES,
-    META_NAME,
-    Staging,
-    check_bundle,
-    decode_meta,
-)
-from vedette.wire.release import ManifestError, ReleaseManifest
+from vedette.update.entry import CONFIRMED_NAME, Entry, FileStamp, encode_marker, read_entry
+from vedette.update.staging import Staging, check_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from pathlib import Path
 
-CONFIRMED_NAME = "CONFIRMED"
+    from vedette.wire.release import ReleaseManifest
+
 _DEAD = ".dead-"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _UPDATE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
-
-FileStamp = tuple[str, int, int, int, int, int]
-
-
-class _Marker(msgspec.Struct, frozen=True):
-    order: int
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A bundle in the store; `confirmed_order` grows with each confirmation, None before the first."""
-
-    folder: Path
-    manifest: ReleaseManifest
-    confirmed_order: int | None
-
-    @property
-    def sha256(self) -> str:
-        """The digest of the bundle, and the name of the entry."""
-        return self.manifest.bundle_sha256
-
-    @property
-    def bundle(self) -> Path:
-        """The folder that an engine loads."""
-        return self.folder / BUNDLE_NAME
 
 
 class Store:
@@ -155,16 +120,7 @@ class Store:
         Raises:
             BundleError: It is not there, or its manifest is damaged.
         """
-        folder = self._store / _checked_sha256(sha256)
-        try:
-            manifest = decode_meta(disk.read_file(folder, META_NAME, MAX_META_BYTES))
-        except ManifestError as error:
-            raise BundleError(f"store entry {sha256[:16]}…: {error}", cure="it is not used") from error
-        if manifest.bundle_sha256 != sha256:
-            raise BundleError(
-                f"store entry {sha256[:16]}… holds the manifest of another bundle", cure="it is not used"
-            )
-        return Entry(folder, manifest, self._confirmed_order(folder))
+        return read_entry(self._store / _checked_sha256(sha256))
 
     def scan(self) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
         """The entries, and one line about each that is damaged.
@@ -195,7 +151,7 @@ class Store:
             BundleError: It is not there, or something differs.
         """
         entry = self.find(sha256)
-        stamps = _stamps(entry)
+        stamps = entry.stamps()
         if full or self._hashed.get(sha256) != stamps:
             self._hashed.pop(sha256, None)
             check_bundle(entry.bundle, entry.manifest)
@@ -237,10 +193,8 @@ class Store:
         """
         entry = self.find(sha256)
         orders = [other.confirmed_order or 0 for other in self.scan()[0]]
-        if entry.confirmed_order is None or entry.confirmed_order < max(orders):
-            content = msgspec.json.encode(_Marker(max(orders) + 1))
-        else:
-            content = msgspec.json.encode(_Marker(entry.confirmed_order))
+        newest = entry.confirmed_order is not None and entry.confirmed_order == max(orders)
+        content = encode_marker(max(orders) + (not newest))
         try:
             fsops.write_durable(entry.folder / CONFIRMED_NAME, content, Point.CONFIRM)
         except OSError as error:
@@ -286,25 +240,10 @@ class Store:
         except BundleError:
             return None  # the next older one is tried; `scan` and `verify` say what is wrong
 
-    def _confirmed_order(self, folder: Path) -> int | None:
-        try:
-            return msgspec.json.decode((folder / CONFIRMED_NAME).read_bytes(), type=_Marker).order
-        except (OSError, msgspec.DecodeError):
-            return None  # a marker that cannot be read proves nothing
-
 
 def _names(folder: Path) -> list[str]:
     with os.scandir(folder) as entries:
         return sorted(entry.name for entry in entries)
-
-
-def _stamps(entry: Entry) -> tuple[FileStamp, ...]:
-    names = sorted(disk.list_files(entry.bundle))
-    found = [(name, (entry.bundle / name).stat()) for name in names]
-    return tuple(
-        (name, stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
-        for name, stat in found
-    )
 
 
 def _checked_sha256(sha256: str) -> str:

@@ -79,6 +79,17 @@ def test_blocks_may_come_twice_and_in_any_order(tmp_path: Path) -> None:
         assert part.missing() == [(0, 2 * BLOCK), (4 * BLOCK, 7 * BLOCK), (8 * BLOCK, len(BLOB))]
 
 
+def test_a_blob_may_be_thrown_away_and_begun_again(tmp_path: Path) -> None:
+    """As when the server says that it changed."""
+    with part_of(tmp_path) as part:
+        fetch(part, 0, 6 * BLOCK + 9)
+        part.remove()
+        part.open()
+        assert part.missing() == [(0, len(BLOB))]
+        fetch(part, 0, len(BLOB))
+        part.verify()
+
+
 def test_a_server_that_ignores_ranges_may_start_again_from_zero(tmp_path: Path) -> None:
     """What is there is skipped and never overwritten, be it another content now."""
     with part_of(tmp_path) as part:
