@@ -1,0 +1,168 @@
+"""The control socket: a Unix socket on which the command line talks to the daemon, and the client for it.
+
+A thread of its own answers one client at a time; a client that says nothing is let go after CLIENT_TIMEOUT_S.
+Whoever may open the socket may control the daemon: its mode is 0600.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from vedette.api.messages import MAX_LINE_BYTES, Reply, Request
+from vedette.errors import ConfigError, UnavailableError, VedetteError, rebuild_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+CLIENT_TIMEOUT_S = 5.0
+ACCEPT_SLICE_S = 0.5
+BACKLOG = 8
+MAX_PATH_BYTES = 107
+
+
+class ControlServer(threading.Thread):
+    """Answers requests with `answer`, which must not block long."""
+
+    def __init__(self, path: Path, answer: Callable[[Request], bytes]) -> None:
+        """Claim the socket.
+
+        Args:
+            path: Where it lies; a leftover of a dead daemon is replaced.
+            answer: Gives the JSON body of a reply; a VedetteError becomes the reply's error.
+
+        Raises:
+            ConfigError: The path is too long for a socket, or not writable.
+            UnavailableError: Another daemon answers there.
+        """
+        super().__init__(name="control", daemon=True)
+        self._path = path
+        self._answer = answer
+        self._stopping = threading.Event()
+        self._decoder: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
+        self._socket = _claim(path)
+
+    def run(self) -> None:
+        """Serve until `stop`."""
+        while not self._stopping.is_set():
+            try:
+                client, _ = self._socket.accept()
+            except TimeoutError:
+                continue
+            except OSError:  # closed by `stop`
+                return
+            with client, contextlib.suppress(OSError):
+                client.settimeout(CLIENT_TIMEOUT_S)
+                line = read_line(client)
+                if line:
+                    client.sendall(msgspec.json.encode(self._reply(line)) + b"\n")
+
+    def _reply(self, line: bytes) -> Reply:
+        try:
+            return Reply(msgspec.Raw(self._answer(self._decoder.decode(line))))
+        except msgspec.DecodeError as error:
+            return Reply(error=f"the request is not understood: {error}", exit_code=2)
+        except VedetteError as error:
+            return Reply(error=error.cause, cure=error.cure, exit_code=error.exit_code)
+
+    def stop(self) -> None:
+        """End the thread and remove the socket."""
+        self._stopping.set()
+        self._socket.close()
+        self.join(CLIENT_TIMEOUT_S + ACCEPT_SLICE_S)
+        self._path.unlink(missing_ok=True)
+
+
+def _claim(path: Path) -> socket.socket:
+    if len(os.fsencode(path)) > MAX_PATH_BYTES:
+        raise ConfigError(
+            f"the control socket's path has more than {MAX_PATH_BYTES} bytes: {path}",
+            cure="set `control.socket` to a shorter path, such as one under /run",
+        )
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if path.is_socket():
+            if _somebody_answers(path):
+                raise UnavailableError(
+                    f"another vedette-agent runs with the control socket {path}",
+                    cure="stop it first, or give this one its own state_dir",
+                )
+            path.unlink()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        before = os.umask(0o177)
+        try:
+            server.bind(os.fspath(path))
+        finally:
+            os.umask(before)
+        server.listen(BACKLOG)
+        server.settimeout(ACCEPT_SLICE_S)
+    except OSError as error:
+        server.close()
+        raise ConfigError(f"the control socket {path} cannot be made: {error.strerror}") from error
+    except VedetteError:
+        server.close()
+        raise
+    return server
+
+
+def _somebody_answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(CLIENT_TIMEOUT_S)
+        try:
+            probe.connect(os.fspath(path))
+        except OSError:
+            return False
+        return True
+
+
+def read_line(connection: socket.socket) -> bytes:
+    """One line without its newline; empty at the end of the stream or beyond MAX_LINE_BYTES.
+
+    Raises:
+        OSError: The other side is gone or silent.
+    """
+    buffer = bytearray()
+    while len(buffer) <= MAX_LINE_BYTES:
+        piece = connection.recv(65536)
+        if not piece:
+            return b""
+        buffer += piece
+        end = buffer.find(b"\n")
+        if end >= 0:
+            return bytes(buffer[:end])
+    return b""
+
+
+def ask(path: Path, request: Request, *, timeout_s: float = 30.0) -> bytes:
+    """Ask a running daemon.
+
+    Returns:
+        The JSON body of its reply.
+
+    Raises:
+        UnavailableError: Nobody answers there.
+        VedetteError: What the daemon answered, in its own family.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(timeout_s)
+        try:
+            connection.connect(os.fspath(path))
+            connection.sendall(msgspec.json.encode(request) + b"\n")
+            line = read_line(connection)
+        except OSError as error:
+            raise UnavailableError(
+                f"no vedette-agent answers at {path}: {error.strerror or error}",
+                cure="start it with `vedette-agent run`, or name its configuration with --config",
+            ) from error
+    if not line:
+        raise UnavailableError(f"the vedette-agent at {path} gave no answer")
+    reply = msgspec.json.decode(line, type=Reply)
+    if reply.error:
+        raise rebuild_error(reply.exit_code, reply.error, reply.cure)
+    return bytes(reply.body)
