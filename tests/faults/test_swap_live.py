@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.stubs.played_bundles import played_bundle, played_worker
@@ -95,7 +95,7 @@ def test_the_old_worker_ends_when_the_new_one_answers_and_in_a_trial_when_it_is_
         assert run.daemon.swap.state is SwapState.TRIAL
         run.daemon.live.confirm()
         until(lambda: not alive(two), "the second worker ends")
-        assert run.daemon.swap.state is SwapState.IDLE
+        until(lambda: run.daemon.swap.state is SwapState.IDLE, "the trial is over")
         assert run.daemon.live.serving() == third
     assert [counts.model.version for counts in run.daemon.results.models.values()] == ["one", "two", "three"]
     assert sum(counts.ok for counts in run.daemon.results.models.values()) == run.counts("front").ok
@@ -135,7 +135,7 @@ def test_figures_of_a_switch_begin_with_the_new_model_and_the_baseline_is_the_se
     ids=["bundle", "engine", "crash"],
 )
 def test_case_5_a_candidate_that_does_not_load_is_given_up_and_nobody_notices(
-    first: Path, tmp_path: Path, play: dict[str, str], why: str
+    first: Path, tmp_path: Path, play: dict[str, Any], why: str
 ) -> None:
     """Case 5: no frame is lost, the model that serves is untouched, the reason is told."""
     bad = played_bundle(tmp_path / "bad", **play)

@@ -8,6 +8,8 @@ import threading
 from enum import Enum
 from pathlib import Path
 
+# A tenth of the weight of a normal process: on a busy box a load takes long, and it does end.
+LOAD_NICE_STEPS = 10
 LOWEST_NICE = 19
 
 
@@ -20,32 +22,51 @@ class Pace(str, Enum):
 
 
 class CpuPriority:
-    """This process's priority: lowered once before anything is loaded, given back before it serves.
+    """This process's priority: low while it loads, lowest beside a live model, normal when it serves.
 
-    Giving back needs `LimitNICE=`, or CAP_SYS_NICE. `can_restore` is found out by trying, on a thread of no
-    importance: in a container limits and capabilities do not tell the whole truth.
+    While it compares it is in the idle class: a thread of the live worker that wakes takes the CPU at once,
+    where it would wait for the end of the time slice of a merely nice thread. Returning needs `LimitNICE=` or
+    CAP_SYS_NICE. `can_restore` is found out by trying, on a thread of no importance: in a container limits and
+    capabilities do not tell the whole truth.
     """
 
     def __init__(self, pace: Pace) -> None:
         self._nice = os.getpriority(os.PRIO_PROCESS, 0)
-        self.can_restore = pace is Pace.NORMAL or _may_come_back(self._nice)
+        normal_class = os.sched_getscheduler(0) in {os.SCHED_OTHER, os.SCHED_BATCH}
+        self.can_restore = pace is Pace.NORMAL or (normal_class and _may_come_back(self._nice))
         self._lowered = pace is Pace.BACKGROUND or (pace is Pace.GENTLE and self.can_restore)
         if self._lowered:
-            os.setpriority(os.PRIO_PROCESS, 0, LOWEST_NICE)  # threads started from now on inherit it
+            # Threads started from now on inherit it.
+            os.setpriority(os.PRIO_PROCESS, 0, min(LOWEST_NICE, self._nice + LOAD_NICE_STEPS))
 
     @property
     def can_serve(self) -> bool:
         """It is at its normal priority, or can return to it."""
         return not self._lowered or self.can_restore
 
+    def yield_to_all(self) -> None:
+        """From now on only time that nobody else wants; nothing where it was never lowered."""
+        if self._lowered:
+            self._set_class(os.SCHED_IDLE)
+
     def restore(self) -> None:
         """Back to where the process began; nothing when it was never lowered, or the system forbids it."""
-        if not self._lowered or not self.can_restore:
-            return
-        self._lowered = False
-        for thread in Path("/proc/self/task").iterdir():
+        if self._lowered and self.can_restore:
+            self._lowered = False
+            for thread in _threads():
+                with contextlib.suppress(ProcessLookupError):
+                    os.setpriority(os.PRIO_PROCESS, thread, self._nice)
+            self._set_class(os.SCHED_OTHER)
+
+    @staticmethod
+    def _set_class(policy: int) -> None:
+        for thread in _threads():
             with contextlib.suppress(ProcessLookupError):
-                os.setpriority(os.PRIO_PROCESS, int(thread.name), self._nice)
+                os.sched_setscheduler(thread, policy, os.sched_param(0))
+
+
+def _threads() -> list[int]:
+    return [int(thread.name) for thread in Path("/proc/self/task").iterdir()]
 
 
 def _may_come_back(nice: int) -> bool:

@@ -131,8 +131,8 @@ class Worker:
 
     def _carry_out(self, message: ToWorker, fds: list[int]) -> None:
         if isinstance(message, Attach):
-            if self._priority is not None and not message.shadow:
-                self._priority.restore()
+            if self._priority is not None:
+                (self._priority.yield_to_all if message.shadow else self._priority.restore)()
             self._detach(message.camera)
             camera = self._cameras[message.camera] = Attachment(message, fds)
             self._turns = [camera.turn for camera in self._cameras.values()]
