@@ -120,7 +120,7 @@ def _soak(names: list[str], kills: int, jobs: int, seed: int) -> int:
     total = sum((result.counts for result in results), Counter())
     broken = [what for result in results for what in result.violations]
     print(  # noqa: T201
-        f"{total['kills']} random kills of {len(names)} scenarios, {total['ends']} stories came to their end, "
+        f"{total['kills']} random kills of {len(names)} scenarios, {total['ends']} ran to their end, "
         f"{len(broken)} violations; seed {seed}"
     )
     for what in broken[:MAX_SHOWN]:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from tests.crash.scenario_journal import JournalScenario
 from tests.crash.scenario_part_file import PartFileScenario
 from tests.crash.scenario_store import StoreScenario
+from tests.crash.scenario_trust import TrustScenario
 
 if TYPE_CHECKING:
     from tests.crash.scenario import Scenario
 
-ALL: tuple[Scenario, ...] = (JournalScenario(), PartFileScenario(), StoreScenario())
+ALL: tuple[Scenario, ...] = (JournalScenario(), PartFileScenario(), StoreScenario(), TrustScenario())
 
 
 def find(name: str) -> Scenario:

@@ -17,7 +17,6 @@ from vedette.bundle.checksums import SUMS_NAME
 from vedette.bundle.folder import load_bundle
 from vedette.errors import BundleError, InternalError, StorageError
 from vedette.fsops import Kind, traced
-from vedette.update.entry import Entry
 from vedette.update.space import DiskSpace
 from vedette.update.store import Store
 from vedette.wire.release import Codec, Encoding, EncodingKind, ReleaseFile, ReleaseManifest
@@ -25,6 +24,7 @@ from vedette.wire.release import Codec, Encoding, EncodingKind, ReleaseFile, Rel
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from vedette.update.entry import Entry
     from vedette.update.staging import Staging
 
 
