@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.fleet.stand import Device, bundle, weights
 
 from vedette_fleet.cli.main import COMMANDS, main
 
-if TYPE_CHECKING:
-    from pathlib import Path
+REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 class Operator:
@@ -164,6 +165,26 @@ def test_what_is_wrong_is_said_with_its_exit_code(
     bundle(fleet.folder, "1")
     assert fleet(*arguments, code=code) == "", "standard output is for answers"
     assert cause in fleet.said
+
+
+def test_the_commands_of_the_readme_run_as_they_stand(fleet: Operator) -> None:
+    (fleet.folder / "models").symlink_to(REPOSITORY / "models")
+    text = (REPOSITORY / "tools" / "README.md").read_text(encoding="utf-8")
+    block = text.partition("## Publishing models")[2].split("```")[1]
+    commands = [shlex.split(line, comments=True)[1:] for line in block.strip().splitlines()]
+    assert [command[0] for command in commands] == [
+        "init",
+        "release",
+        "rollout",
+        "rollout",
+        "serve-files",
+        "refresh",
+    ]
+    for command in commands:
+        if command[0] != "serve-files":  # which runs until it is ended
+            fleet(*command)
+    [entry] = fleet.json("rollout", "status")["rollouts"]
+    assert (entry["target"], entry["share"]) == ("models/demo/cifar/1.json", 1000)
 
 
 def test_somebody_elses_lock_is_exit_69(fleet: Operator) -> None:

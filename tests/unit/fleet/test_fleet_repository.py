@@ -78,7 +78,7 @@ def test_init_cut_off_anywhere_is_finished_by_init_and_keeps_every_key(tmp_path:
     with fsops.traced(count):
         Desk(tmp_path / "whole").initialised()
     assert count.steps > 50
-    for at in range(1, count.steps + 1, 3):
+    for at in range(1, count.steps + 1, 5):
         folder = tmp_path / str(at)
         with pytest.raises(PowerCutError), fsops.traced(PowerCut(at)):
             Desk(folder).initialised()
