@@ -303,6 +303,60 @@ def test_a_killed_old_worker_in_the_middle_of_a_switch_leaves_the_new_one_servin
     assert len(run.failures("left") + run.failures("file")) <= 2
 
 
+@pytest.mark.usefixtures("first")
+@pytest.mark.parametrize("victim", ["new", "old"])
+def test_either_worker_may_die_while_the_old_one_finishes_its_frame(tmp_path: Path, victim: str) -> None:
+    """Cameras are changing hands; the old worker has a long frame in hand. The other one serves on."""
+    slow, second = played_bundle(tmp_path / "slow", run_s="0.5"), played_bundle(tmp_path / "two")
+    with started(slow, live_camera("left"), live_camera("right")) as run:
+        run.until_answers("left")
+        run.daemon.live.switch(second)
+        until(lambda: run.daemon.swap.state is SwapState.MOVING, "cameras change hands", timeout_s=10)
+        new, old = run.daemon.swap.others[0], run.daemon.generation.worker
+        assert old is not None
+        (new if victim == "new" else old).child.kill()
+        if victim == "new":
+            assert given_up(run).startswith("worker_crashed: killed by SIGKILL")
+        until(lambda: run.daemon.swap.state is SwapState.IDLE, "the switch is over")
+        left = slow if victim == "new" else second
+        until(lambda: run.daemon.live.serving() == left, f"{left.name} serves")
+        for name in ("left", "right"):
+            run.until_answers(name)
+            assert run.sink.of(name)[-1].model.version == left.name
+    failed = run.failures("left") + run.failures("right")
+    assert [cause for _, cause, _ in failed] == ([] if victim == "new" else ["worker_crashed"])
+
+
+@pytest.mark.parametrize(
+    "moment", [SwapState.LOADING, SwapState.MOVING, SwapState.TRIAL], ids=lambda state: state.value
+)
+def test_the_end_in_the_middle_of_a_switch_is_as_clean_as_any(
+    tmp_path: Path, first: Path, moment: SwapState
+) -> None:
+    """What SIGTERM does, at each stage and with a shadow beside it: books balance, no process is left."""
+    slow, second = played_bundle(tmp_path / "slow", run_s="0.1"), played_bundle(tmp_path / "two")
+    with started(slow, live_camera("left"), camera("file", "synthetic:64x48")) as run:
+        run.until_answers("left")
+        run.daemon.live.switch(second, trial=True)
+        run.daemon.live.start_shadow(first)
+        until(lambda: run.daemon.swap.state is moment, f"{moment.value}; said {run.said}")
+        workers = [run.daemon.generation.worker, *run.daemon.swap.others]
+        run.stop(within_s=4)
+    assert not any(alive(worker.child.pid) for worker in workers if worker is not None)
+
+
+def test_a_daemon_that_outlives_its_model_serves_the_next_one(first: Path, tmp_path: Path) -> None:
+    """Safe: no model is good, the daemon stays reachable, and an update brings one."""
+    bad = played_bundle(tmp_path / "bad", load_fail="bundle")
+    with started(bad, outlives_model=True) as run:
+        until(lambda: run.daemon.generation.error is not None, "the model is refused")
+        assert run.daemon.live.serving() is None
+        run.daemon.live.switch(first)
+        switched(run, first)
+        run.until_answers("front", 2)
+    assert run.error is None
+
+
 def back_after_s(run: Running, failed_seq: int) -> float:
     """From the capture of the last answered frame before a failure to the next answer after it."""
     answered = [result for result in run.sink.of("front") if not result.failed]

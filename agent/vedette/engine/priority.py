@@ -26,8 +26,8 @@ class CpuPriority:
 
     While it compares it is in the idle class: a thread of the live worker that wakes takes the CPU at once,
     where it would wait for the end of the time slice of a merely nice thread. Returning needs `LimitNICE=` or
-    CAP_SYS_NICE. `can_restore` is found out by trying, on a thread of no importance: in a container limits and
-    capabilities do not tell the whole truth.
+    CAP_SYS_NICE. `can_restore` is found out by trying, on a thread of no importance, since limits and
+    capabilities do not tell the whole truth in a container.
     """
 
     def __init__(self, pace: Pace) -> None:
