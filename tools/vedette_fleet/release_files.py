@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from vedette.bundle.folder import MAX_MODEL_BYTES, Bundle, load_bundle
-from vedette.errors import BadInputError, InternalError
+from vedette.errors import BadInputError, InternalError, UsageError
 from vedette.wire.release import (
     Encoding,
     EncodingKind,
@@ -95,7 +95,11 @@ class Publisher:
             current = self._repository.load()
             owner = self._owner(current, request.owner)
             if owner not in rules.owners(current.targets):
-                self._workshop.add_owner(owner)
+                if not self._workshop.add_owner(owner).published:
+                    raise UsageError(
+                        f"owner {owner} is not admitted yet: the key of targets is not here",
+                        cure="sign what is in `staged` (keys sign, keys publish), then release again",
+                    )
                 current = self._repository.load()
             name = release_name(owner, bundle.spec.name, bundle.spec.version)
             known = releases_of(self._repository, current, owner, bundle.spec.name)

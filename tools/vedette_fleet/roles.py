@@ -7,7 +7,7 @@ Top-level `targets` only delegates: each owner's releases to `models-<owner>`, t
 from __future__ import annotations
 
 import copy
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 from tuf.api.metadata import DelegatedRole, Delegations, Root, Snapshot, Targets, Timestamp
@@ -16,6 +16,7 @@ from vedette.errors import BadInputError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import datetime
 
     from tuf.api.metadata import Key, Signed
 
@@ -31,11 +32,6 @@ ROOT_KEYS, ROOT_THRESHOLD = 3, 2
 _OWNER_PREFIX = "models-"
 _OWNER_DAYS = 90
 _DAYS = {ROOT: 365, TARGETS: 90, ROLLOUTS: 7, SNAPSHOT: 14, TIMESTAMP: 7}
-
-
-def utc_now() -> datetime:
-    """Wall time in whole seconds, as metadata carries it."""
-    return datetime.now(timezone.utc).replace(microsecond=0)
 
 
 def lifetime(role: str) -> timedelta:

@@ -88,8 +88,8 @@ class Workshop:
                 known = rules.owners(self.repository.load().targets)
                 for owner in owners:
                     if owner not in known:
-                        self.add_owner(owner)
-                        done.append(f"admitted owner {owner}")
+                        published = self.add_owner(owner).published
+                        done.append(f"{'admitted' if published else 'staged'} owner {owner}")
         return done
 
     def add_owner(self, owner: str, public: Key | None = None) -> Outcome:

@@ -106,6 +106,8 @@ class Publication:
         signed = _Signed(None, {})
         for path in paths:
             metadata = read_metadata(path)
+            if self._repository.is_published(path) and _is_current(current, path, metadata):
+                continue  # cut off between publishing and cleaning up
             _, _, role = path.stem.partition(".")
             if role == ROOT and isinstance(metadata.signed, Root):
                 signed.root = metadata
@@ -182,9 +184,17 @@ class Publication:
             )
             short[ROOT] = max(result.first.missing, result.second.missing)
         targets = signed.roles[TARGETS].signed if TARGETS in signed.roles else current.targets
-        for role, metadata in signed.roles.items():
-            delegator = root if role == TARGETS else targets
-            short[role] = _lacking(delegator, role, metadata)
+        for role in _expected(current, signed):
+            metadata = signed.roles.get(role) or current.roles.get(role)
+            lacking = (
+                1 if metadata is None else _lacking(root if role == TARGETS else targets, role, metadata)
+            )
+            if lacking and role not in signed.roles:
+                raise BadInputError(
+                    f"the edit is not whole: it changes the keys of {role} without signing {role} anew",
+                    cure="drop it (vedette-fleet keys drop) and edit again",
+                )
+            short[role] = lacking
         for role in (SNAPSHOT, TIMESTAMP):
             here = sum(keyid in self._keys for keyid in root.roles[role].keyids)
             short[role] = max(0, root.roles[role].threshold - here)
@@ -289,10 +299,19 @@ def _expected(current: Published, signed: _Signed) -> set[str]:
     return {TARGETS, *delegated_roles(targets)}
 
 
+def _version_of(current: Published, role: str) -> int:
+    if role == ROOT:
+        return current.root.signed.version
+    return current.roles[role].signed.version if role in current.roles else 0
+
+
+def _is_current(current: Published, path: Path, metadata: Metadata[Any]) -> bool:
+    _, _, role = path.stem.partition(".")
+    return bool(metadata.signed.version == _version_of(current, role))
+
+
 def _check_follows(current: Published, role: str, metadata: Metadata[Any], path: Path) -> None:
-    published = current.root.signed.version if role == ROOT else 0
-    if role in current.roles:
-        published = current.roles[role].signed.version
+    published = _version_of(current, role)
     if metadata.signed.version != published + 1:
         raise BadInputError(
             f"{path.name} was made for another state: {role} version {published} is published",

@@ -71,14 +71,9 @@ class TufRepository:
                 f"no update repository at {self.path}",
                 cure=f"name it with --repo, or make one: vedette-fleet init {self.path}",
             )
-        descriptor = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = self._lock()
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield
-        except BlockingIOError as error:
-            raise UnavailableError(
-                f"another vedette-fleet edits {self.path} now", cure="try again when it is done"
-            ) from error
         finally:
             os.close(descriptor)
 
@@ -198,6 +193,13 @@ class TufRepository:
         self._write(path, content)
         return path
 
+    def is_published(self, staged: Path) -> bool:
+        """Whether a staged file was published as it is, before the work was cut off."""
+        try:
+            return (self.path / METADATA / staged.name).read_bytes() == staged.read_bytes()
+        except OSError:
+            return False
+
     def staged(self) -> list[Path]:
         """What waits for signatures."""
         return sorted((self.path / _STAGED).glob("*.json"))
@@ -215,6 +217,22 @@ class TufRepository:
             raise UnavailableError(
                 f"{self.path / _STAGED}: cannot be emptied: {error.strerror}", cure="check its mode"
             ) from error
+
+    def _lock(self) -> int:
+        descriptor = -1
+        try:
+            descriptor = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(descriptor)
+            raise UnavailableError(
+                f"another vedette-fleet edits {self.path} now", cure="try again when it is done"
+            ) from error
+        except OSError as error:
+            raise UnavailableError(
+                f"{self.path}: cannot be edited: {error.strerror}", cure="check owner and mode"
+            ) from error
+        return descriptor
 
     def _write(self, path: Path, content: bytes) -> None:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,17 +20,15 @@ from vedette.wire.release import Codec, ReleaseManifest, parse_manifest
 from vedette.wire.rollout import RolloutDocument, parse_rollouts
 from vedette_fleet.key_files import KeyFolder
 from vedette_fleet.release_files import Publisher, Released, Request
-from vedette_fleet.roles import utc_now
 from vedette_fleet.tuf_ceremonies import Workshop
 from vedette_fleet.tuf_repository import TufRepository
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from datetime import datetime
 
     from vedette import fsops
 
-NOW = utc_now()
+NOW = datetime.now(timezone.utc).replace(microsecond=0)
 WEIGHTS = 60_000
 
 

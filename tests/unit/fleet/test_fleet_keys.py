@@ -158,6 +158,41 @@ def test_an_owner_with_a_key_of_his_own_machine_signs_there(desk: Desk, tmp_path
     assert desk.device().manifest(released.name.target) is not None
 
 
+def test_publishing_what_was_staged_can_be_cut_off_anywhere(desk: Desk, tmp_path: Path) -> None:
+    (desk.keys.path / "targets-1.pem").rename(tmp_path / "targets.pem")
+    outcome = desk.workshop.add_owner("acme")
+    [targets] = [path for path, count in outcome.missing.items() if count]
+    sign_file(targets, tmp_path / "targets.pem")
+    saved = tmp_path / "saved"
+    shutil.copytree(desk.repository.path, saved)
+    count = PowerCut()
+    with fsops.traced(count):
+        assert desk.workshop.publish_staged().published
+    for at in range(1, count.steps + 1):
+        shutil.rmtree(desk.repository.path)
+        shutil.copytree(saved, desk.repository.path)
+        with pytest.raises(PowerCutError), fsops.traced(PowerCut(at)):
+            desk.workshop.publish_staged()
+        assert desk.device().manifest(TARGET) is not None
+        if desk.repository.staged():
+            assert desk.workshop.publish_staged().published
+        assert "models-acme" in desk.repository.load().roles
+        assert desk.repository.staged() == []
+
+
+def test_half_of_a_staged_edit_is_not_published(desk: Desk, tmp_path: Path) -> None:
+    """Killed between staging two files that belong together: alone, either would break every device."""
+    (desk.keys.path / "root-1.pem").rename(tmp_path / "one.pem")
+    (desk.keys.path / "root-2.pem").rename(tmp_path / "two.pem")
+    _, _, outcome = desk.workshop.rotate("targets", None)
+    root, targets = sorted(outcome.missing, key=lambda path: path.name.endswith("targets.json"))
+    sign_file(root, tmp_path / "one.pem")
+    targets.unlink()
+    with pytest.raises(BadInputError, match="changes the keys of targets without signing"):
+        desk.workshop.publish_staged()
+    assert desk.device().manifest(TARGET) is not None
+
+
 def test_a_strangers_signature_does_not_count(desk: Desk, tmp_path: Path) -> None:
     (desk.keys.path / "root-1.pem").rename(tmp_path / "one.pem")
     (desk.keys.path / "root-2.pem").rename(tmp_path / "two.pem")

@@ -207,6 +207,14 @@ def test_the_first_owner_needs_no_ceremony(tmp_path: Path) -> None:
     assert desk.device().manifest(released.name.target) == released.manifest
 
 
+def test_the_first_owner_waits_when_the_targets_key_is_elsewhere(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.workshop.initialise([])
+    (desk.keys.path / "targets-1.pem").rename(tmp_path / "targets.pem")
+    with pytest.raises(UsageError, match="not admitted yet"):
+        desk.release(bundle(tmp_path, "1"), owner="demo")
+
+
 def test_publishing_cut_off_anywhere_leaves_the_old_release_or_shows_the_new(
     desk: Desk, tmp_path: Path
 ) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from vedette_fleet.key_files import KeyFolder
-from vedette_fleet.roles import utc_now
 from vedette_fleet.tuf_ceremonies import Workshop, check_apart
 from vedette_fleet.tuf_repository import TufRepository
 
@@ -47,9 +47,14 @@ def open_workshop(repo: Path, keys_folder: Path | None) -> Workshop:
         UsageError: The keys lie where files are served.
     """
     folder = keys_folder if keys_folder is not None else _beside(repo)
-    workshop = Workshop(TufRepository(repo), KeyFolder(folder), utc_now())
+    workshop = Workshop(TufRepository(repo), KeyFolder(folder), _utc_now())
     check_apart(workshop.repository, workshop.folder)
     return workshop
+
+
+def _utc_now() -> datetime:
+    """Wall time in whole seconds, as metadata carries it."""
+    return datetime.now(timezone.utc).replace(microsecond=0)
 
 
 def _beside(repo: Path) -> Path:
