@@ -12,6 +12,7 @@ from tests.stubs.running import REPOSITORY, Running, camera, frame_call, plan
 from tests.stubs.tiny_models import tiny_tflite
 from tests.stubs.waiting import until
 
+from vedette.runtime.agreement import CONSTANT_AFTER
 from vedette.runtime.swap_table import SwapState
 
 if TYPE_CHECKING:
@@ -181,6 +182,20 @@ def test_a_candidate_for_the_other_engine_is_only_another_worker(first: Path, tm
             run.daemon.live.switch(wanted)
             switched(run, wanted)
             run.until_answers("front", 2)
+    assert run.failures("front") == []
+
+
+def test_a_candidate_that_says_the_same_of_every_frame_is_found_out_in_its_trial(
+    first: Path, tmp_path: Path
+) -> None:
+    """The model before it was seen to vary on this scene."""
+    stuck = played_bundle(tmp_path / "stuck", fill="0.5")
+    with started(first) as run:
+        run.until_answers("front", 5)
+        run.daemon.live.switch(stuck, trial=True)
+        until(lambda: run.daemon.live.stats().constant_answers, "constant answers are noticed")
+        assert run.daemon.live.stats().frames >= CONSTANT_AFTER
+        assert not run.daemon.live.baseline().constant_answers
     assert run.failures("front") == []
 
 

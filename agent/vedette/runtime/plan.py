@@ -58,6 +58,6 @@ class RunPlan(msgspec.Struct, frozen=True):
     results_to: Path | None = None
     headroom_bytes: int = 64 << 20
     baseline_s: float = 600.0
-    trial_hang_s: float = 1.5
+    trial_hang_s: float = 3.0
     shadow_every: int = 4
     outlives_model: bool = False

@@ -59,6 +59,7 @@ class Shadow:
         before, _ = self.release()
         self.bundle, self._health, self._tries = bundle, health, 0
         self._start_at_ns = self._clock.monotonic_ns()
+        self._restarts.proved_good()  # deaths of another candidate say nothing of this one
         self._results.shadow = health
         self._results.watchers = (*self._results.watchers, health)
         return before

@@ -270,6 +270,11 @@ class Swap:
             self._old = Heir(self._generation.spec, None)
             self._moved(new, SwapEvent.OLD_LOST)
             return new
+        if self.state is SwapState.LOADING and self._old is not None:
+            # A trial that was about to be replaced by a third model anyway.
+            old, self._old = self._old, None
+            self.state = step(self.state, SwapEvent.OLD_LOST)
+            return old
         if self.state in {SwapState.PROVING, SwapState.TRIAL} and self._old is not None:
             old, self._old = self._old, None
             self._health.give_up()
