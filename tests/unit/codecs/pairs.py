@@ -1,4 +1,4 @@
-"""Pairs of model files as trainings make them, written byte by byte: an ONNX file is a few nested messages."""
+"""Pairs of model files as trainings make them; ONNX files, a few nested messages, are written by hand."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def quantised(real: Array) -> tuple[Array, Array]:
 
 
 def fine_tune_int8(seed: int, step: float = 0.02) -> tuple[bytes, bytes]:
-    """Weights that moved a little, quantised anew with their own scales, and biases on the product of two scales."""
+    """Weights that moved a little, quantised anew; biases on the product of two scales."""
     rng = np.random.default_rng(seed)
     before = rng.normal(size=(CHANNELS, INPUTS)) * rng.uniform(0.2, 3, (CHANNELS, 1))
     after = before + step * rng.normal(size=before.shape) * np.abs(before).mean(1, keepdims=True)

@@ -12,6 +12,7 @@ from vedette.delta.elements import (
     BY_NAME,
     ELEMENTS,
     BitReader,
+    Element,
     from_image,
     join,
     join_top,
@@ -103,7 +104,7 @@ def test_every_byte_residual_comes_back() -> None:
 
 
 @pytest.mark.parametrize("element", ELEMENTS, ids=lambda element: element.name)
-def test_the_image_keeps_order_and_bits(element) -> None:  # noqa: ANN001 - pytest gives it
+def test_the_image_keeps_order_and_bits(element: Element) -> None:
     bits = np.random.default_rng(1).integers(0, 256, 4000, np.uint8)[: 4000 // element.size * element.size]
     values = bits.view(element.integer)
     image = to_image(values, element, 0)
@@ -120,7 +121,7 @@ def test_the_image_keeps_order_and_bits(element) -> None:  # noqa: ANN001 - pyte
 
 def test_a_shift_drops_only_bits_that_are_zero() -> None:
     element = BY_NAME["float32"]
-    values = np.float32([1.5, -1.5, 0, -0.0, 2**20, -(2.0**-20)]).view("<u4")
+    values = np.array([1.5, -1.5, 0, -0.0, 2**20, -(2.0**-20)], np.float32).view("<u4")
     assert np.array_equal(from_image(to_image(values, element, 12), element, 12), values)
 
 

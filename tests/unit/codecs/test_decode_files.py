@@ -106,9 +106,11 @@ def test_work_that_was_cut_after_any_frame_goes_on_from_there(tmp_path: Path) ->
         with pytest.raises(PowerCutError):
             resume_tensor(patch, base, out, size_bytes=len(NEW), done=lose_power)
         later: list[int] = []
-        resume_tensor(
-            patch, base, out, size_bytes=len(NEW), start=cut, done=lambda frames, _: later.append(frames)
-        )
+
+        def note(frames: int, _: int, later: list[int] = later) -> None:
+            later.append(frames)
+
+        resume_tensor(patch, base, out, size_bytes=len(NEW), start=cut, done=note)
         assert later == seen[cut:]
         assert out.read_bytes() == NEW
 
@@ -126,9 +128,9 @@ def test_the_hash_of_a_file_is_its_sha256(tmp_path: Path) -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.binary(max_size=3000), st.binary(max_size=3000), st.booleans())
+@given(old=st.binary(max_size=3000), other=st.binary(max_size=3000), akin=st.booleans())
 def test_bsdiff4_s_own_patches_are_applied_as_bsdiff4_does(
-    tmp_path_factory: pytest.TempPathFactory, old: bytes, other: bytes, akin: bool
+    tmp_path_factory: pytest.TempPathFactory, old: bytes, other: bytes, *, akin: bool
 ) -> None:
     new = old[len(old) // 3 :] + other + old[: len(old) // 2] if akin else other
     folder = tmp_path_factory.mktemp("bsdiff4")
@@ -182,7 +184,7 @@ def test_steps_before_and_behind_the_old_file_read_zeros() -> None:
     apply_steps(
         lambda _: steps(6, 0, 0) if next(control, None) else b"",
         lambda size: bytes([5]) * size,
-        lambda size: bytes(size),
+        bytes,
         old=lambda at, size: b"\x01\x02\x03"[at : at + size],
         old_bytes=3,
         write=made.extend,

@@ -43,7 +43,7 @@ def test_each_change_is_told_by_the_predictor_made_for_it(story: str, predictor:
 
 
 def test_scales_alone_that_changed_cost_only_themselves() -> None:
-    """Re-calibrated: the real weights are the same, so are their integers; the biases follow from the scales."""
+    """Re-calibrated: the weights are the same, so are their integers; the biases follow from the scales."""
     rng = np.random.default_rng(3)
     weights = rng.integers(-127, 127, (64, 64)).astype(np.int8)
     scale = rng.uniform(0.01, 0.02, 64).astype(np.float32)
