@@ -88,9 +88,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("vedette-fleet: interrupted; the same command again goes on", err=True)
         sys.exit(130)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(UnavailableError.exit_code)  # whoever reads our answer is gone
     except Exception as error:  # noqa: BLE001 - whatever it is, it is our bug and has that exit code
         traceback.print_exc()
         click.echo(f"vedette-fleet: this is a bug, please report it: {error!r}", err=True)

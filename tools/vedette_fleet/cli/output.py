@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from vedette.errors import UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -22,9 +25,26 @@ def say(text: str) -> None:
     click.echo(text, err=True)
 
 
-def print_json(answer: Any) -> None:  # noqa: ANN401 - anything JSON can hold
+def answer(text: str = "") -> None:
+    """A line of the answer.
+
+    Raises:
+        UnavailableError: Nobody reads standard output any more.
+    """
+    try:
+        click.echo(text)
+    except BrokenPipeError as error:
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, sys.stdout.fileno())  # or the interpreter trips over it when it ends
+        os.close(nothing)
+        raise UnavailableError(
+            "standard output was closed", cure="what was asked for is done; ask again to see the answer"
+        ) from error
+
+
+def print_json(document: Any) -> None:  # noqa: ANN401 - anything JSON can hold
     """One JSON document."""
-    click.echo(json.dumps(answer, indent=1))
+    answer(json.dumps(document, indent=1))
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> None:
@@ -36,7 +56,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: 
             cell.rjust(width) if name in right else cell.ljust(width)
             for cell, width, name in zip(line, widths, header, strict=True)
         ]
-        click.echo("  ".join(cells).rstrip())
+        answer("  ".join(cells).rstrip())
 
 
 def tell_outcome(outcome: Outcome) -> None:
@@ -73,5 +93,7 @@ def progress() -> Iterator[Report]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
+        task = bar.add_task("", total=None, visible=False)
+        yield lambda what, done, total: bar.update(
+            task, description=what, completed=done, total=total, visible=True
+        )

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vedette.errors import UsageError
-from vedette_fleet.cli.output import outcome_json, print_json, print_table, progress, say, tell_outcome
+from vedette_fleet.cli.output import (
+    answer,
+    outcome_json,
+    print_json,
+    print_table,
+    progress,
+    say,
+    tell_outcome,
+)
 from vedette_fleet.cli.workshop import json_option, open_workshop, repository_options
 from vedette_fleet.encoders import SmallestEncoder
 from vedette_fleet.names import check_name
@@ -86,7 +94,7 @@ def _print(released: Released) -> None:
         for row in rows_of(released.manifest, released.bases)
     ]
     print_table(("file", "encoding", "from", "bytes", "share"), rows, right=("bytes", "share"))
-    click.echo()
+    answer()
     journeys = [
         (
             f"{released.name} from {journey.base or 'nothing'}",

@@ -11,7 +11,7 @@ import click
 
 from vedette.clock import SystemClock
 from vedette.errors import BadInputError
-from vedette_fleet.cli.output import say
+from vedette_fleet.cli.output import answer, say
 from vedette_fleet.http_files import FileServer
 from vedette_fleet.tuf_repository import METADATA
 
@@ -47,5 +47,5 @@ def serve_files(folder: Path, host: str, port: int, *, quiet: bool) -> None:
 
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, stop)
-        click.echo(server.url)
+        answer(server.url)
         server.serve_forever(poll_interval=_TICK_S)
