@@ -1,4 +1,4 @@
-"""A device follows a repository over three publications: what it was offered once, it is never talked out of."""
+"""A device follows a repository: what it was offered once, it is never talked out of."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from vedette.trust.offer import Offer
 
-PUBLICATIONS = (1, 2, 3)
+PUBLICATIONS = (1, 2)
 
 
 def _refresh(root: Path, state: Path, publication: int) -> Offer | None:
@@ -28,17 +28,15 @@ def _refresh(root: Path, state: Path, publication: int) -> Offer | None:
 
 
 class TrustScenario:
-    """Refreshes from one publication after the other; the third comes under new online keys."""
+    """Refreshes from one publication after the other."""
 
     name = "trust"
 
     def prepare(self, root: Path) -> None:
-        """Three states of one repository, each as a folder that could be served."""
+        """States of one repository, each as a folder that could be served."""
         repository = RepositorySimulator()
         for publication in PUBLICATIONS:
             repository.release(str(publication), counter=publication)
-            if publication == PUBLICATIONS[-1]:
-                repository.rotate("timestamp", "snapshot")
             repository.publish()
             for name, content in repository.files.items():
                 path = root / f"served-{publication}" / name
@@ -60,7 +58,7 @@ class TrustScenario:
         seen = max((int(word) for word in promises), default=0)
         for publication in PUBLICATIONS:
             found = self._answer(root, publication)
-            if publication < seen and found not in {Refusal.ROLLBACK_ATTACK, Refusal.BAD_SIGNATURE}:
+            if publication < seen and found != Refusal.ROLLBACK_ATTACK:
                 yield f"publication {publication} after {seen}: {found}"
             if publication == PUBLICATIONS[-1] and found != str(publication):
                 yield f"the newest publication: {found}"

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 LOCK_NAME = "trust.lock"
 ROLLOUTS_KEPT = "kept.rollouts.json"
 MANIFEST_KEPT = "kept.manifest.json"
-_MARKS_BYTES = 1 << 18  # some thousand owners
+_MARKS_BYTES = 1 << 17  # some thousand owners
 
 
 class TufTrust:
@@ -126,6 +126,14 @@ class TufTrust:
             offer.rollout.id,
             offer.rollout.sha256,
         )
+
+    def withdrawn(self, offer: Offer) -> bool:
+        """Whether the last verified document withdrew its rollout, or has it no more; false without one."""
+        document = self._document or self._kept_document()
+        if document is None or document.counter < offer.counter:
+            return False
+        found = [rollout for rollout in document.rollouts if rollout.id == offer.rollout.id]
+        return all(rollout.withdrawn for rollout in found)
 
     def _refresh(self) -> Offer | None:
         now_utc_s, synchronised = self._clock.utc_s(), self._clock.synchronised()

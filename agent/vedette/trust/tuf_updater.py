@@ -39,6 +39,7 @@ REQUIRED = (
     "_load_targets",
     "_persist_file",
     "_persist_metadata",
+    "_persist_root",
     "_update_root_symlink",
 )
 _CONFIG = UpdaterConfig(
@@ -189,6 +190,12 @@ class HardenedUpdater(Updater):
         # Held against the marks before it is kept, or a refused replay would stand in the cache.
         check_role(self.marks, rolename, self._trusted_set[rolename].version)
         super()._persist_metadata(rolename, data)
+
+    def _persist_root(self, version: int, data: bytes) -> None:
+        folder = self._cache / "root_history"
+        if not folder.is_dir():
+            fsops.make_folder(folder, fsops.Point.TRUST)
+        self._persist_file(str(folder / f"{version}.root.json"), data)
 
     def _persist_file(self, filename: str, data: bytes) -> None:
         path = Path(filename)

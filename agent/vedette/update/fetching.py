@@ -1,8 +1,8 @@
 """The loop that brings a blob in, over whatever the network does. Pure but for the waiting that it is given.
 
-Limits: tries in a row without any progress, and bytes in all. A connection that is reset every few hundred
-kilobytes is progress and may go on as long as it likes (casebook 40); a server that sends the same bytes again
-and again is not, and ends at twice the size of the blob.
+Limits: tries in a row without progress, and bytes in all. A connection that is reset every few hundred
+kilobytes makes progress and may go on as long as it likes (casebook 40); a server that sends the same bytes
+again and again ends at twice the size of the blob.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from vedette.update.ports import Fetcher
+
+
+MIN_PROGRESS_BYTES = 16384  # less in a try is none, or a hostile server could deal out single bytes
 
 
 class Sink(Protocol):
@@ -128,9 +131,9 @@ class BlobFetch:
 
     def _try_once(self, missing: list[tuple[int, int]]) -> bool:
         """One request; true when the fetch is to stop."""
-        before = sum(end - start for start, end in missing)
+        missing_bytes = sum(end - start for start, end in missing)
         start, end = (0, self._sink.size_bytes) if self._whole else self._resume(missing[0])
-        arrived = self._position = start
+        self._position = start
         try:
             for piece in self._fetcher.blob(self._sink.sha256, start, end):
                 self._spend(len(piece))
@@ -145,8 +148,10 @@ class BlobFetch:
         except ChangedError as error:
             return self._start_over(error)
         except UnavailableError as error:
-            progress = self._position > arrived and (not self._whole or self._missing_bytes() < before)
-            return self._after_failure(error, progress=progress)
+            return self._after_failure(error, progress=self._is_progress(start, missing_bytes))
+        if self._position == start:
+            nothing = UnavailableError(f"blob {self._sink.sha256[:16]}: an answer without a byte")
+            return self._after_failure(nothing, progress=False)
         return False
 
     def _resume(self, first: tuple[int, int]) -> tuple[int, int]:
@@ -154,8 +159,11 @@ class BlobFetch:
         start, end = first
         return (self._position if start < self._position < end else start), end
 
-    def _missing_bytes(self) -> int:
-        return sum(end - start for start, end in self._sink.missing())
+    def _is_progress(self, start: int, missing_bytes: int) -> bool:
+        """Whether a try that failed brought enough that is new."""
+        if not self._whole:
+            return self._position - start >= MIN_PROGRESS_BYTES
+        return missing_bytes - sum(end - start for start, end in self._sink.missing()) >= MIN_PROGRESS_BYTES
 
     def _spend(self, count: int) -> None:
         self._fetched_bytes += count
@@ -165,8 +173,8 @@ class BlobFetch:
         # A blob smaller than a few packets may well be sent three times.
         if spent > max(self._limits.bytes_ratio * self._sink.size_bytes, 65536):
             raise BadInputError(
-                f"blob {self._sink.sha256[:16]}: {spent} bytes were fetched of {self._sink.size_bytes}, and it "
-                "is still not whole",
+                f"blob {self._sink.sha256[:16]}: {spent} bytes were fetched of {self._sink.size_bytes}, and "
+                "it is still not whole",
                 cure="serve blobs with support for Range, and never overwrite one",
             )
 
@@ -187,7 +195,7 @@ class BlobFetch:
         return self._after_failure(None, progress=True)
 
     def _after_failure(self, error: UnavailableError | None, *, progress: bool) -> bool:
-        """Wait before the next try, longer each time there was no progress; true when the fetch is to stop."""
+        """Wait before the next try, longer after each idle one; true when the fetch is to stop."""
         self._idle_tries = 0 if progress else self._idle_tries + 1
         if error is not None and self._idle_tries >= self._limits.tries:
             raise error

@@ -57,8 +57,8 @@ class HttpFetcher:
             {"User-Agent": f"vedette/{vedette.__version__}", "Accept-Encoding": "identity"}
         )
         self._session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=()))
-        if ca is not None:
-            self._session.verify = str(ca)
+        # Given with each request: what stands in the environment would win over the session's.
+        self._verify = None if ca is None else str(ca)
 
     def close(self) -> None:
         """Close the connections."""
@@ -157,7 +157,12 @@ class HttpFetcher:
         url = self._url + quote(path)
         for _ in range(MAX_REDIRECTS + 1):
             response = self._session.get(
-                url, headers=headers, stream=True, allow_redirects=False, timeout=self._stall_s
+                url,
+                headers=headers,
+                stream=True,
+                allow_redirects=False,
+                timeout=self._stall_s,
+                verify=self._verify,
             )
             watchdog.feed()
             if response.status_code not in _REDIRECTS:
@@ -208,7 +213,7 @@ class HttpFetcher:
 
     def _cut(self, path: str, watchdog: Watchdog, error: Exception | None) -> UnavailableError:
         shown = self._shown(path)
-        if watchdog.stalled or isinstance(error, requests.Timeout):
+        if watchdog.stalled or isinstance(error, (requests.Timeout, urllib3.exceptions.TimeoutError)):
             return UnavailableError(f"{shown}: nothing moved for {self._stall_s:g} s", cure=_AWAY_CURE)
         if isinstance(error, requests.exceptions.SSLError):
             return UnavailableError(

@@ -1,7 +1,7 @@
 """Cut a connection that makes no progress.
 
 A socket's timeout sees silence only. A handshake, a header or the framing of a chunk that comes a byte at a
-time keeps it quiet for ever, so a thread looks at progress instead, and shuts the socket down under the reader.
+time keeps it quiet for ever; so a thread looks at progress, and shuts the socket down under the reader.
 """
 
 from __future__ import annotations
