@@ -15,7 +15,7 @@ from vedette.config.notation import Seconds, SizeBytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from vedette.config.document import Problem
+    from vedette.config.yaml_tree import Problem
 
 _WINDOW = re.compile(r"(?:[01][0-9]|2[0-3]):[0-5][0-9]-(?:[01][0-9]|2[0-3]):[0-5][0-9]")
 

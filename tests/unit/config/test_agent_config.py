@@ -153,7 +153,8 @@ limits: {ring_memory: 100}
         "line 5: cameras.raw.size: is missing: raw video carries no header that tells it",
         "line 5: cameras.raw.pix_fmt: is missing: raw video carries no header that tells it",
         "line 7: cameras.two.input: standard input is already read by camera `one`",
-        "line 8: mqtt: unknown key; known keys: cameras, control, device, engine, limits, model, results, state_dir, update",
+        "line 8: mqtt: unknown key; known keys: "
+        "cameras, control, device, engine, limits, model, results, state_dir, update",
         "line 9: limits.ring_memory: expected a size with its unit, such as 256MB or 1.5GiB",
     ]
 
