@@ -45,7 +45,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What one case showed; of its `images` so many were `distinct`, and were started from."""
+    """What one case showed; so many of its `images` were like none before, and were started from."""
 
     case: Case
     images: int
@@ -107,7 +107,7 @@ def prove(reference: Reference, case: Case) -> Verdict:
         return Verdict(case, 1, 1, tuple(_after_errno(reference, case)))
     after = _after_cut if case.how == "cut" else _after_kill_and_cut
     found = after(reference, case.step)
-    return Verdict(case, found.images, len(found.distinct), tuple(found.violations))
+    return Verdict(case, found.images, found.distinct, tuple(found.violations))
 
 
 @functools.cache
@@ -120,6 +120,7 @@ def reference_of(name: str) -> Reference:
     return record(find(name), Path(folder.name))
 
 
+_FINISHED: dict[str, tuple[str, ...]] = {}  # state and promises -> what broke; the same is not run twice
 _KEPT: list[tempfile.TemporaryDirectory[str]] = []  # removed when the process ends
 
 
@@ -160,10 +161,11 @@ def _killed(reference: Reference, root: Path, step: int) -> Outcome:
 
 @dataclass
 class _Images:
-    """Disks that were made of one case; `distinct` holds their fingerprints."""
+    """Disks that were made of one case; `distinct` were like none before, `seen` are their fingerprints."""
 
     images: int = 0
-    distinct: set[str] = field(default_factory=set)
+    distinct: int = 0
+    seen: set[str] = field(default_factory=set)
     violations: list[str] = field(default_factory=list)
 
 
@@ -185,11 +187,13 @@ def _start_from_images(
             root.mkdir()
             model.image(root, variant, random.Random(f"{seed} {variant.name}"))  # noqa: S311 - repeatable
             found.images += 1
-            state = f"{_fingerprint(root)} {promises}"
-            if state not in found.distinct:
-                found.distinct.add(state)
-                broken = finish(scenario, root, promises)
-                found.violations += [f"{seed}, {variant.name}: {what}" for what in broken]
+            state = f"{scenario.name} {_fingerprint(root)} {promises}"
+            if state not in _FINISHED:
+                found.distinct += 1
+                _FINISHED[state] = tuple(finish(scenario, root, promises))
+            if state not in found.seen:
+                found.seen.add(state)
+                found.violations += [f"{seed}, {variant.name}: {what}" for what in _FINISHED[state]]
 
 
 def _after_kill_and_cut(reference: Reference, step: int) -> _Images:
