@@ -39,7 +39,10 @@ def _folder(folder: Path) -> FolderFetcher:
 
 
 @pytest.fixture(params=["http", "folder", "simulator"])
-def fetcher(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fetcher]:
+def fetcher(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Fetcher]:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
     if request.param == "folder":
         yield _folder(tmp_path)
     elif request.param == "simulator":

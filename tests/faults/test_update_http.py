@@ -33,6 +33,12 @@ BLOB = random.Random(7).randbytes(SIZE)  # noqa: S311 - the same in every run
 SHA256 = hashlib.sha256(BLOB).hexdigest()
 
 
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loopback is reached directly, whatever the machine of the tests says."""
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+
+
 @pytest.fixture
 def server() -> Iterator[RepositoryServer]:
     with RepositoryServer({f"blobs/{SHA256}": BLOB, "metadata/timestamp.json": b"{}" * 50}) as running:
@@ -374,6 +380,19 @@ def test_chunks_are_as_good_as_a_length(server: RepositoryServer, fetcher: HttpF
 def test_metadata_ends_after_what_it_may_have(server: RepositoryServer, fetcher: HttpFetcher) -> None:
     server.files["metadata/timestamp.json"] = BLOB
     assert sum(map(len, fetcher.metadata("metadata/timestamp.json", 1000))) == 1001
+
+
+def test_a_proxy_of_the_environment_is_used_and_watched(
+    server: RepositoryServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", server.url)
+    server.files[f"http://repository.invalid/blobs/{SHA256}"] = BLOB
+    fetcher = HttpFetcher("http://repository.invalid", stall_s=STALL_S)
+    assert read(fetcher, 3, 9) == BLOB[3:9]
+    server.fault = Fault(drip_body=True)
+    with pytest.raises(UnavailableError, match="nothing moved"):
+        read(fetcher)
+    fetcher.close()
 
 
 def test_nobody_listens(server: RepositoryServer, tmp_path: Path) -> None:

@@ -7,14 +7,17 @@ import fcntl
 import shutil
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.unit.trust.simulator import DEVICE, RepositorySimulator, trust_in
+from tuf.ngclient import Updater
 
 from vedette import fsops
-from vedette.errors import TrustError, UnavailableError
+from vedette.errors import InternalError, TrustError, UnavailableError
 from vedette.trust.documents import Device, owner_role
+from vedette.trust.wall_clock import SystemWallClock
 from vedette.wire.rollout import BUCKETS, bucket_of
 from vedette_fleet.roles import owner_role as published_role
 
@@ -248,6 +251,21 @@ def test_a_disk_that_fails_is_no_refusal_and_offers_nothing(
         with pytest.raises(TrustError):
             offer_of(old, state)
     assert failed > total / 10
+
+
+def test_a_python_tuf_that_cannot_be_hardened_is_refused(
+    repository: RepositorySimulator, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is overridden is private to it, and may be gone in a later version."""
+    monkeypatch.delattr(Updater, "_persist_file")
+    with pytest.raises(InternalError, match="_persist_file"):
+        offer_of(repository, state)
+
+
+def test_the_clock_of_this_box() -> None:
+    clock = SystemWallClock()
+    assert abs(clock.utc_s() - time.time()) < 5
+    assert clock.synchronised() in {True, False, None}
 
 
 def test_publisher_and_device_name_the_owner_role_alike(repository: RepositorySimulator) -> None:
