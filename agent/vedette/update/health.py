@@ -3,14 +3,14 @@
 A running window is looked at again and again, so a test of fixed confidence would cry wolf sooner or later.
 Shares (failed frames, disagreement) *fail* by a mixture of Wald's sequential probability ratio tests (Wald
 1945; Robbins 1970): under any share within the limit the mixed likelihood ratio is a supermartingale, so by
-Ville's inequality it ever exceeds 1/ERROR with a chance of at most ERROR, however often one looks. They *pass*,
-once the window may close, when Wilson's one-sided 95 % interval (Wilson 1927) lies within the limit; it holds
-for few frames and shares near 0.
+Ville's inequality it ever exceeds 1/ERROR with a chance of at most ERROR, however often one looks. They
+*pass*, once the window may close, when Wilson's one-sided 95 % interval (Wilson 1927) lies within the limit;
+it holds for few frames and shares near 0.
 
-Latency is a ratio of two 95th percentiles. For log-normal times of spread s the logarithm of a sample's has the
-standard error 2.11 s / sqrt(n); s is taken as 0.5, a coefficient of variation of 53 %. It fails beyond the
-boundary of the iterated logarithm of Howard et al. (2021, eq. 2, one-sided), it passes within the bare limit.
-Neighbouring frames resemble each other, so more than MAX_INDEPENDENT of them add nothing.
+Latency is a ratio of two 95th percentiles. For log-normal times of spread s the logarithm of a sample's has
+the standard error 2.11 s / sqrt(n); s is taken as 0.5, a coefficient of variation of 53 %. It fails beyond
+the boundary of the iterated logarithm of Howard et al. (2021, eq. 2, one-sided), it passes within the bare
+limit. Neighbouring frames resemble each other, so more than MAX_INDEPENDENT of them add nothing.
 
 Everything is judged against the same box's own baseline, since cameras differ more than models do. Times are
 monotonic.

@@ -53,7 +53,7 @@ def parse_window(text: object) -> ClockWindow:
     """
     match = _WINDOW.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        raise ValueError("expected local times such as `02:00-05:00`, in quotes")
+        raise ValueError("expected a window of local times such as `02:00-05:00`, in quotes")
     start_h, start_min, end_h, end_min = map(int, match.groups())
     window = ClockWindow(start_h * 60 + start_min, end_h * 60 + end_min)
     if window.start_min == window.end_min:
@@ -121,7 +121,7 @@ class Deferred(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """Not on this box. `space_wanted_bytes`: what must be free beside the reserve, when space is the cause."""
+    """Not on this box. `space_wanted_bytes` must be free beside the reserve, when space is the cause."""
 
     cause: Cause
     detail: str
@@ -159,7 +159,7 @@ def make_plan(
         if step is None:
             return Refused(
                 Cause.WRONG_DEVICE,
-                f"{file.path}: no full encoding that agent {box.agent} can decode; update it",
+                f"{file.path}: no full encoding that agent {box.agent} can decode; update the agent",
             )
         steps.append(step)
     plan = _sum(manifest, steps)

@@ -14,6 +14,7 @@ from vedette.update.record import (
     FileProgress,
     Mark,
     ModelRef,
+    Rung,
     UpdateRecord,
     first_record,
     on_disk,
@@ -53,6 +54,8 @@ def offer(
 PLANNED = ev.Planned(
     (FileProgress(DELTA, FULL), FileProgress(REUSE, FULL), FileProgress(FULL, FULL)), bytes_limit=2000
 )
+_SAFE = UpdateRecord(phase=Phase.SAFE, rung=Rung.NONE)
+_NEWER = UpdateRecord(phase=Phase.UNKNOWN, active=FACTORY)
 SERVED = ev.ProvenServes(FACTORY.sha256, FACTORY.counter)
 # The events of an update without a shadow, in order, each with the phase that it leads to.
 PATH: tuple[tuple[ev.Event, Phase], ...] = (
@@ -100,6 +103,10 @@ class Box:
     def phase(self) -> Phase:
         return self.record.phase
 
+    def at(self, phase: Phase) -> bool:
+        """Whether it is in a phase; a call, so that a type checker asks anew after each event."""
+        return self.record.phase is phase
+
     def did(self, kind: type[T]) -> list[T]:
         return [effect for effect in self.effects if isinstance(effect, kind)]
 
@@ -111,27 +118,21 @@ class Box:
 
 def box_in(phase: Phase, *, path: Iterable[tuple[ev.Event, Phase]] = PATH) -> Box:
     """A box whose update came as far as this phase."""
-    box = Box()
-    if phase is Phase.IDLE:
-        return box
-    if phase is Phase.SAFE:
-        return Box(UpdateRecord(phase=Phase.SAFE))
-    if phase is Phase.UNKNOWN:
-        return Box(UpdateRecord(phase=Phase.UNKNOWN, active=FACTORY))
+    if phase in (records := {Phase.IDLE: Box().record, Phase.SAFE: _SAFE, Phase.UNKNOWN: _NEWER}):
+        return Box(records[phase])
     if phase is Phase.DEFERRED:
         box = box_in(Phase.PLAN)
         box.see(ev.PlanDeferred("outside the update window", 3600.0))
-        return box
-    if phase is Phase.SHADOW:
-        return box_in(Phase.SHADOW, path=_shadowed()) if path is PATH else _walk(box, phase, path)
-    if phase is Phase.ROLLBACK:
+    elif phase is Phase.ROLLBACK:
         box = box_in(Phase.TRIAL)
         box.see(ev.TrialFailed(Cause.ERROR_RATE))
-        return box
-    return _walk(box, phase, path)
+    else:
+        box = _walk(phase, _shadowed() if phase is Phase.SHADOW else path)
+    return box
 
 
-def _walk(box: Box, phase: Phase, path: Iterable[tuple[ev.Event, Phase]]) -> Box:
+def _walk(phase: Phase, path: Iterable[tuple[ev.Event, Phase]]) -> Box:
+    box = Box()
     for event, expected in path:
         box.see(event)
         assert box.phase is expected

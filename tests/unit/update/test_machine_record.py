@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-
 from tests.unit.update.driving import FACTORY, Box, box_in
+
 from vedette.trust.refusal import Refusal
 from vedette.update import events as ev
 from vedette.update.causes import Cause
@@ -49,7 +49,9 @@ def test_an_unknown_phase_rolls_back_when_a_candidate_was_about() -> None:
 
 
 def test_an_unknown_phase_without_a_candidate_is_idle() -> None:
-    record = salvage_record(b'{"phase": "levitate", "active": {"sha256": "ab", "counter": 4}, "seen": [0, 9]}')
+    record = salvage_record(
+        b'{"phase": "levitate", "active": {"sha256": "ab", "counter": 4}, "seen": [0, 9]}'
+    )
     assert record is not None
     box = Box(record)
     box.see(ev.Started())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.unit.update.driving import FACTORY, Box, box_in, offer
+
 from vedette.update import effects as ef
 from vedette.update import events as ev
 from vedette.update import guards
