@@ -89,7 +89,7 @@ class TufTrust:
         self._accept_older = accept_older
         self._journal = _open_journal(state)
         self._written: Marks | None = None
-        self._document: RolloutDocument | None = None
+        self._document: tuple[int, RolloutDocument] | None = None
         self.clock_doubt = ""
         self.marks_lost = False
 
@@ -118,8 +118,8 @@ class TufTrust:
 
     def still_wanted(self, offer: Offer) -> bool:
         """Whether the last verified document still offers it; true while no other is known."""
-        document = self._document or self._kept_document()
-        if document is None or document.counter < offer.counter:
+        document = self._newer_document(offer)
+        if document is None:
             return True
         rollout = pick_rollout(document, self._device)
         return rollout is not None and (rollout.id, rollout.sha256) == (
@@ -129,8 +129,8 @@ class TufTrust:
 
     def withdrawn(self, offer: Offer) -> bool:
         """Whether the last verified document withdrew its rollout, or has it no more; false without one."""
-        document = self._document or self._kept_document()
-        if document is None or document.counter < offer.counter:
+        document = self._newer_document(offer)
+        if document is None:
             return False
         found = [rollout for rollout in document.rollouts if rollout.id == offer.rollout.id]
         return all(rollout.withdrawn for rollout in found)
@@ -171,7 +171,7 @@ class TufTrust:
         )
         # Nothing may be installed on the word of an offer before the marks are durable (F10).
         self._write_marks(marks)
-        self._document = document
+        self._document = (marks.epoch, document)
         return offer
 
     def _read_marks(self) -> Marks:
@@ -241,13 +241,23 @@ class TufTrust:
             return None
         return content if hashlib.sha256(content).hexdigest() == sha256 else None
 
-    def _kept_document(self) -> RolloutDocument | None:
+    def _newer_document(self, offer: Offer) -> RolloutDocument | None:
+        """The last verified document, unless it is older than the offer."""
+        known = self._document or self._kept_document()
+        if known is None or (known[0], known[1].counter) < (offer.epoch, offer.counter):
+            return None
+        return known[1]
+
+    def _kept_document(self) -> tuple[int, RolloutDocument] | None:
+        """The last verified document and its epoch, as kept on disk."""
         try:
             marks = _open_journal(self._state).read()
         except (StateLostError, RecordSchemaError, UnavailableError):
             return None
-        content = None if marks is None else self._kept(ROLLOUTS_KEPT, marks.document_sha256)
-        return None if content is None else read_document(content)
+        if marks is None:
+            return None
+        content = self._kept(ROLLOUTS_KEPT, marks.document_sha256)
+        return None if content is None else (marks.epoch, read_document(content))
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:

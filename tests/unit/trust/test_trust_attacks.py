@@ -7,6 +7,7 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 from tests.unit.trust.simulator import (
     LIFETIME_DAYS,
@@ -239,6 +240,12 @@ def test_fast_forward_is_recovered_from_by_new_keys(
     repository.publish()
     offer = offered(trust_in(state, repository, repository.bootstrap))
     assert (offer.counter, offer.epoch) == (3, 1)
+    assert trust_in(state, repository, repository.bootstrap).still_wanted(offer)
+    repository.change(0, withdrawn=True)
+    repository.publish()
+    trust = trust_in(state, repository, repository.bootstrap)
+    assert trust.refresh() is None
+    assert not trust.still_wanted(msgspec.structs.replace(offer, counter=2**31 + 1, epoch=0))
     assert refused(trust_in(state, thief, repository.bootstrap)) == "bad_signature"
 
 
