@@ -15,8 +15,9 @@ CPU_S = 60
 
 
 def peak_bytes() -> int:
-    """The most memory this process ever had resident."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    """The most that was resident since `exec`; `ru_maxrss` would count the parent that forked, too."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
 
 def main() -> None:

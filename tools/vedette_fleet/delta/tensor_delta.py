@@ -46,7 +46,7 @@ def encode_tensor(old: bytes, new: bytes) -> bytes:
         UnsuitableError: Too much of the new file is no tensor.
         InternalError: Executing the delta does not give the new file.
     """
-    steps = order(_choices(old, new))
+    steps = order(choose_operations(old, new))
     chooser = Chooser(old, new)
     coded = [[Coded.of(chooser, choice) for choice in frame] for frame in steps]
     tables, context_map = count_tables(coded)
@@ -89,7 +89,8 @@ class _Memory:
         self.made[offset : offset + len(piece)] = piece
 
 
-def _choices(old: bytes, new: bytes) -> list[Choice]:
+def choose_operations(old: bytes, new: bytes) -> list[Choice]:
+    """Every operation of a delta, in file order, uncut."""
     olds, news = locate(old), locate(new)
     mates = align(old, olds, new, news)
     products = find_products(new, news)
