@@ -6,6 +6,7 @@ The families say what the caller may do::
     ├── UsageError        exit 2   the command line is wrong: fix the call
     ├── BadInputError     exit 65  data from outside is wrong: fix the data, retrying is useless
     │   ├── BundleError            a model bundle is damaged, or does not fit this box
+    │   │   └── SelfTestError      it loads, and computes something else than it says
     │   ├── FrameError             one frame is damaged; the next one may be good
     │   ├── TrustError             signed metadata was refused
     │   ├── StateLostError         every copy of a record of our own is damaged
@@ -57,6 +58,10 @@ class BadInputError(VedetteError):
 
 class BundleError(BadInputError):
     """A model bundle is damaged, inconsistent, or needs what this box has not."""
+
+
+class SelfTestError(BundleError):
+    """A model loads here, but does not give its own golden answers."""
 
 
 class FrameError(BadInputError):

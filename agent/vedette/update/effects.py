@@ -123,7 +123,7 @@ class AnswerUnavailable(Effect, frozen=True):
 
 
 class MarkConfirmed(Effect, frozen=True):
-    """Write the marker durably → MarkedConfirmed. Done before is done."""
+    """Write the marker durably → MarkedConfirmed, or WorkFailed if it rotted. Done before is done."""
 
     sha256: str
 

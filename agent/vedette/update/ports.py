@@ -34,6 +34,10 @@ class Trust(Protocol):
         """Whether the last verified rollout document still offers it (neither paused nor withdrawn)."""
         ...
 
+    def withdrawn(self, offer: Offer) -> bool:
+        """Whether the last verified rollout document withdrew its rollout, or has it no more."""
+        ...
+
 
 class Fetcher(MetadataSource, Protocol):
     """Moves bytes, verifies nothing. Errors may come with the first piece or any later one."""

@@ -207,6 +207,7 @@ ROWS: tuple[Row, ...] = (
     *_row(P.TRIAL, ev.TrialProgressed, STAY, ch.add_trial_time),
     *_row(P.TRIAL, ev.TrialPassed, P.CONFIRM),
     *_row(P.CONFIRM, ev.MarkedConfirmed, P.REPORT, ch.confirm, do.serve),
+    *_row(P.CONFIRM, ev.WorkFailed, P.ROLLBACK, ch.condemn()),
     *_row((P.CONFIRM, P.ROLLBACK), ev.CandidateDied, STAY),
     *_row(P.ROLLBACK, ev.ProvenServes, P.REPORT, ch.ends(Result.FAILED_ROLLED_BACK), when=on.untouched),
     *_row(P.ROLLBACK, ev.ProvenServes, P.REPORT, ch.fallen),
