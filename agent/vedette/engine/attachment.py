@@ -31,7 +31,7 @@ class Attachment:
             self._handles.close()
             raise
         self.reader: RingReader | ShadowReader = (
-            ShadowReader(self.ring, attach.seat, every=attach.every)
+            ShadowReader(self.ring, every=attach.every, hold_ns=attach.hold_ns)
             if attach.shadow
             else RingReader(self.ring, attach.seat)
         )

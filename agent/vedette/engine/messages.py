@@ -31,7 +31,8 @@ class WorkerSpec(msgspec.Struct, frozen=True):
 class Attach(msgspec.Struct, frozen=True, tag=True):
     """Serve a camera from the ring whose descriptors come along.
 
-    A `shadow` reads along and never holds a slot; it takes the newest frame once `every` new ones have come.
+    A `shadow` reads along and never holds a slot; it takes the newest frame once `every` new ones have come,
+    and none while a frame is younger than `hold_ns`.
     """
 
     camera: str
@@ -40,6 +41,7 @@ class Attach(msgspec.Struct, frozen=True, tag=True):
     max_age_ns: int | None = None
     shadow: bool = False
     every: int = 1
+    hold_ns: int = 0
 
 
 class Detach(msgspec.Struct, frozen=True, tag=True):

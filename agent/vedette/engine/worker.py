@@ -34,6 +34,8 @@ from vedette.engine.scheduler import Candidate, Scheduler
 from vedette.errors import FrameError, OutOfMemoryError, VedetteError
 from vedette.frame.channel import MAX_MESSAGE_BYTES, Channel, PeerGoneError
 from vedette.frame.lifeline import Pulse, tie_to_parent
+from vedette.frame.reader import RingReader
+from vedette.frame.shadow_reader import ShadowReader
 from vedette.wire.causes import DropCause, FailCause
 from vedette.wire.messages import Failure, LatencyMs, Result
 
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from vedette.frame.reader import Lease
 
 IDLE_BEAT_S = 0.5
+# How often a shadow looks for frames.
+SHADOW_LOOK_S = 0.008
 CONTROL_EVERY_NS = 5_000_000
 SEND_WAIT_S = 0.2
 # A run that fails this often in a row is a sick context: a fresh process is the cure.
@@ -67,6 +71,7 @@ class Worker:
         self._priority = priority
         self._cameras: dict[str, Attachment] = {}
         self._turns: list[Candidate] = []
+        self._readers_along: list[ShadowReader] = []
         self._scheduler = Scheduler()
         self._encoder = msgspec.msgpack.Encoder()
         self._epoll = select.epoll()
@@ -96,6 +101,8 @@ class Worker:
     def _serve_one(self) -> bool:
         """Serve the camera whose turn it is; False when nobody has a frame."""
         now_ns = time.monotonic_ns()
+        if self._readers_along and self._hold_back(now_ns):
+            return False
         for camera in self._cameras.values():
             captured_ns = camera.reader.peek_captured_ns()
             camera.turn.pending_age_ns = None if captured_ns is None else max(0, now_ns - captured_ns)
@@ -108,11 +115,16 @@ class Worker:
             self._frame(camera)
         return choice.key is not None or bool(choice.stale)
 
+    def _hold_back(self, now_ns: int) -> bool:
+        """Whether a shadow would be in the way of the live worker just now; see ShadowReader."""
+        readers = self._readers_along
+        return any(r.fresh(now_ns) for r in readers) and not any(r.overdue for r in readers)
+
     def _sleep(self, now_ns: int) -> None:
         """Wait for a doorbell or a message, at most until the next sign of life is due."""
         self._pulse.beat(now_ns)
         idle = all(camera.reader.about_to_sleep() for camera in self._cameras.values())
-        self._look(IDLE_BEAT_S if idle else 0)
+        self._look((SHADOW_LOOK_S if self._readers_along else IDLE_BEAT_S) if idle else 0)
 
     def _look(self, timeout_s: float) -> None:
         """Sleep on doorbells and the control channel; obey what the channel brought."""
@@ -135,8 +147,9 @@ class Worker:
                 (self._priority.yield_to_all if message.shadow else self._priority.restore)()
             self._detach(message.camera)
             camera = self._cameras[message.camera] = Attachment(message, fds)
-            self._turns = [camera.turn for camera in self._cameras.values()]
-            self._epoll.register(camera.reader.doorbell, select.EPOLLIN | select.EPOLLET)
+            self._cameras_changed()
+            if isinstance(camera.reader, RingReader):
+                self._epoll.register(camera.reader.doorbell, select.EPOLLIN | select.EPOLLET)
         elif isinstance(message, Detach):
             taken = self._detach(message.camera)
             self._control.send(Detached(message.camera, taken))
@@ -149,10 +162,16 @@ class Worker:
         if camera is None:
             return 0
         taken = camera.reader.cursor
-        self._turns = [camera.turn for camera in self._cameras.values()]
-        self._epoll.unregister(camera.reader.doorbell)
+        self._cameras_changed()
+        if isinstance(camera.reader, RingReader):
+            self._epoll.unregister(camera.reader.doorbell)
         camera.close()
         return taken
+
+    def _cameras_changed(self) -> None:
+        cameras = self._cameras.values()
+        self._turns = [camera.turn for camera in cameras]
+        self._readers_along = [camera.reader for camera in cameras if isinstance(camera.reader, ShadowReader)]
 
     def _drop_stale(self, camera: Attachment) -> None:
         lease = self._take(camera)

@@ -2,7 +2,10 @@
 
 A sequence lock (Lameter, "Effective Synchronization on Linux/NUMA Systems", 2005), with the slot's sequence
 word in the part of the counter: the producer sets it to 0 before it writes. A copy during which the word
-changed is thrown away. The shadow writes nothing that anybody waits for; dead or asleep it is not noticed.
+changed is thrown away. The shadow writes nothing at all, not even a wish for the doorbell: woken together
+with the live reader it would take half of the core that both run on (measured: p95 of live frames 1.85 times
+as long, against 0.94 to 1.0). It looks by the clock, and holds back while a frame is fresh, that is in the
+live reader's hands.
 """
 
 from __future__ import annotations
@@ -20,25 +23,26 @@ if TYPE_CHECKING:
 
 # A producer that laps us this often in a row is faster than our copying; the next doorbell is soon.
 COPY_TRIES = 4
+# This many frames without a quiet moment, and it goes ahead all the same.
+PATIENCE_FRAMES = 4
 
 
 class ShadowReader:
     """Reads along at a seat of its own: the newest frame, or none until `every` new ones have come."""
 
-    def __init__(self, ring: Ring, seat: int, *, every: int = 1) -> None:
+    def __init__(self, ring: Ring, *, every: int = 1, hold_ns: int = 0) -> None:
         if every < 1:
             raise InternalError(f"a shadow cannot take every {every}th frame")
         self._ring = ring
         self._words = ring.words
-        self._sleeps_word = layout.W_SEATS + seat * layout.SEAT_WORDS + layout.SEAT_SLEEPS
         self._every = every
+        self._hold_ns = hold_ns if ring.geometry.newest_wins else 0  # a file's newest frame is always fresh
         # Far enough back for the next frame to be taken, whatever `every` is.
         self._cursor = ring.words[layout.W_HEAD]
         self._next = self._cursor + 1
         self._formats = FormatMemo(ring.geometry.slot_bytes)
         self._copy = memoryview(bytearray(ring.geometry.slot_bytes))
         self._descriptor = memoryview(bytearray(DESCRIPTOR_BYTES))
-        self.doorbell = ring.handles.doorbells[seat]
 
     @property
     def cursor(self) -> int:
@@ -49,6 +53,18 @@ class ShadowReader:
         """Arrival time of the frame that `take` would give now, or None; a guess while it is overwritten."""
         head = self._words[layout.W_HEAD]
         return None if head < self._next else read_times(self._ring.descriptors[self._slot_of(head)])[0]
+
+    def fresh(self, now_ns: int) -> bool:
+        """Whether the newest frame came within the time that the live reader takes for it."""
+        head = self._words[layout.W_HEAD]
+        if not self._hold_ns or not head:
+            return False
+        return now_ns - read_times(self._ring.descriptors[self._slot_of(head)])[1] < self._hold_ns
+
+    @property
+    def overdue(self) -> bool:
+        """It held back for so many frames that it should go ahead."""
+        return bool(self._words[layout.W_HEAD] >= self._next + PATIENCE_FRAMES)
 
     def take(self) -> Lease | None:
         """Copy the newest frame out; None when none is due. The lease is valid until the next `take`.
@@ -96,7 +112,5 @@ class ShadowReader:
         """Nothing is held."""
 
     def about_to_sleep(self) -> bool:
-        """Ask for the doorbell; False when a frame came in meanwhile, so do not sleep."""
-        self._words[self._sleeps_word] = 1
-        fence()
-        return bool(self._words[layout.W_HEAD] < self._next)
+        """Always: whoever reads along looks again by the clock."""
+        return True

@@ -1,7 +1,7 @@
 """The supervisor: one loop over children, signals and time. It never touches a pixel and never waits for one.
 
-Threads: this one (the process's main thread) and the results thread. Every descriptor it sleeps on stands in
-one place, `_watched`; everything that depends on time happens in `_tick`.
+Threads: this one (the process's main thread), the results thread, and companions. Every descriptor it sleeps
+on stands in one place, `_watched`; everything that depends on time happens in `_tick`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import select
 import signal
 import threading
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from vedette.errors import InternalError
 from vedette.runtime.camera import Camera
@@ -81,6 +81,21 @@ class Stopping:
         signal.signal(signal.SIGTERM, handle)
 
 
+class Companion(Protocol):
+    """A thread beside the data plane; its death ends the process."""
+
+    name: str
+    crash: BaseException | None
+
+    def start(self) -> None:
+        """Begin."""
+        ...
+
+    def stop(self) -> None:
+        """End, within a second or two; it is told before the children, so that it takes no part in their end."""
+        ...
+
+
 class Daemon:
     """Runs a plan until its inputs end or it is told to stop."""
 
@@ -128,6 +143,11 @@ class Daemon:
             say=say,
         )
         self._outlives_model = plan.outlives_model
+        self.companions: list[Companion] = []
+
+    def wake(self) -> None:
+        """Have the next tick now; any thread may call."""
+        self._stopping.poke()
 
     def run(self) -> VedetteError | None:
         """Serve until the end.
@@ -136,10 +156,12 @@ class Daemon:
             Why a camera or the model could not be served, or None when all went well.
 
         Raises:
-            InternalError: The results thread died.
+            InternalError: The results thread, or a companion, died.
         """
         self.results.start()
         try:
+            for companion in self.companions:
+                companion.start()
             while not self._done():
                 self._tick()
                 self._sleep()
@@ -151,6 +173,10 @@ class Daemon:
     def _done(self) -> bool:
         if self.results.crash is not None:
             raise InternalError(f"the results thread died: {self.results.crash!r}") from self.results.crash
+        for companion in self.companions:
+            if companion.crash is not None:
+                cause = companion.crash
+                raise InternalError(f"the {companion.name} thread died: {cause!r}") from cause
         if self.results.sink_lost is not None:
             self._stopping.ask(self.results.sink_lost)
         if self._stopping.event.is_set():
@@ -237,6 +263,8 @@ class Daemon:
 
     def _shut_down(self) -> None:
         """Sources and worker first, then the results: nothing that was answered is lost."""
+        for companion in self.companions:
+            companion.stop()
         began_ns = self._clock.monotonic_ns()
         for camera in self.cameras:
             camera.stop()

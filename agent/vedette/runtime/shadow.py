@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 SHADOW_SEAT = 1
 SHADOW_TRIES = 3
+# How long after a frame's arrival the shadow keeps off the CPU: a little longer than the live worker works.
+HOLD_FACTOR, HOLD_LEAST_MS, HOLD_MOST_MS = 1.5, 1.0, 25.0
 
 
 class Shadow:
@@ -49,9 +51,10 @@ class Shadow:
         self._health: ShadowHealth | None = None
         self._start_at_ns = 0
         self._tries = 0
+        self._hold_ns = 0
 
-    def start(self, bundle: Path, health: ShadowHealth) -> WorkerProcess | None:
-        """Load this bundle beside the one that serves.
+    def start(self, bundle: Path, health: ShadowHealth, *, live_ms: float) -> WorkerProcess | None:
+        """Load this bundle beside the one that serves, which needs `live_ms` for a frame.
 
         Returns:
             The worker of the shadow before, to be let go.
@@ -59,6 +62,7 @@ class Shadow:
         before, _ = self.release()
         self.bundle, self._health, self._tries = bundle, health, 0
         self._start_at_ns = self._clock.monotonic_ns()
+        self._hold_ns = round(min(HOLD_FACTOR * live_ms + HOLD_LEAST_MS, HOLD_MOST_MS) * 1e6)
         self._restarts.proved_good()  # deaths of another candidate say nothing of this one
         self._results.shadow = health
         self._results.watchers = (*self._results.watchers, health)
@@ -115,10 +119,15 @@ class Shadow:
             ring = camera.ring
             if ring is None or worker.seats.get(camera.name) is ring:
                 continue
-            every = 1 if camera.live else self._plan.shadow_every
-            worker.attach(
-                Attach(camera.name, SHADOW_SEAT, camera.plan.priority, shadow=True, every=every), ring
+            attach = Attach(
+                camera.name,
+                SHADOW_SEAT,
+                camera.plan.priority,
+                shadow=True,
+                every=self._plan.shadow_every,
+                hold_ns=self._hold_ns,
             )
+            worker.attach(attach, ring)
 
     def buried(self, status: int) -> None:
         """Its process has ended: a fact about the candidate, and nothing else."""

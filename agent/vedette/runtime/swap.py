@@ -124,7 +124,9 @@ class Swap:
             self._wished(wishes.switch)
         if wishes.shadow is not None:
             if wishes.shadow.bundle is not None and wishes.shadow.health is not None:
-                self._departures.let_go(self._shadow.start(wishes.shadow.bundle, wishes.shadow.health))
+                live_ms = self._live.sliding.stats().p95_ms or 0.0
+                before = self._shadow.start(wishes.shadow.bundle, wishes.shadow.health, live_ms=live_ms)
+                self._departures.let_go(before)
             else:
                 self._departures.let_go(self._shadow.release()[0])
 

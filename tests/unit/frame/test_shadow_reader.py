@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from vedette.clock import SystemClock
+from vedette.clock import ManualClock, SystemClock
 from vedette.errors import FrameError, InternalError
 from vedette.frame.descriptor import FORMAT_BYTES, FORMAT_OFFSET
 from vedette.frame.layout import RingGeometry
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 GRAY = describe(64, 64, PixelFormat.GRAY8)
-SEAT = 1
 
 
 @pytest.fixture(params=[True, False], ids=["newest", "lossless"])
@@ -46,7 +45,7 @@ def publish(producer: RingProducer, value: int) -> bool:
 def test_it_takes_the_newest_frame_and_leaves_the_ring_as_it_was(ring: Ring) -> None:
     """No lease, no cursor of the live seat; the frame stays valid after its slot is used again."""
     producer, live = RingProducer(ring, SystemClock()), RingReader(ring, 0)
-    shadow = ShadowReader(ring, SEAT)
+    shadow = ShadowReader(ring)
     assert shadow.take() is None
     publish(producer, 1)
     lease = shadow.take()
@@ -66,23 +65,41 @@ def test_it_takes_the_newest_frame_and_leaves_the_ring_as_it_was(ring: Ring) -> 
 
 
 def test_every_third_frame(ring: Ring) -> None:
-    """The first at once, then one when three more have come; asked for the doorbell, it says the same."""
+    """The first at once, then one when three more have come."""
     producer, live = RingProducer(ring, SystemClock()), RingReader(ring, 0)
-    shadow = ShadowReader(ring, SEAT, every=3)
+    shadow = ShadowReader(ring, every=3)
     taken = []
     for value in range(1, 11):
         assert publish(producer, value)
         assert live.take() is not None
         live.release()
-        assert shadow.about_to_sleep() is (shadow.peek_captured_ns() is None)
+        due = shadow.peek_captured_ns()
         lease = shadow.take()
+        assert due == (None if lease is None else lease.captured_ns)
         taken += [] if lease is None else [lease.seq]
     assert taken == [1, 4, 7, 10]
 
 
+def test_it_holds_back_while_a_frame_is_fresh_but_not_for_ever(ring: Ring) -> None:
+    """Within 2 ms of its arrival a live frame is the live reader's; four frames later patience ends."""
+    clock = ManualClock(10_000_000)
+    producer, live = RingProducer(ring, clock), RingReader(ring, 0)
+    shadow = ShadowReader(ring, hold_ns=2_000_000)
+    assert not shadow.fresh(clock.monotonic_ns())
+    publish(producer, 1)
+    assert shadow.fresh(clock.monotonic_ns()) is ring.geometry.newest_wins
+    assert not shadow.fresh(clock.monotonic_ns() + 2_000_000)
+    for value in range(2, 6):
+        assert not shadow.overdue
+        assert live.take() is not None
+        live.release()
+        publish(producer, value)
+    assert shadow.overdue
+
+
 def test_a_frame_is_never_torn_while_a_producer_rushes_past(ring: Ring) -> None:
     """Two slots, one writer at full speed, one reader: every copy is of one value, numbers only grow."""
-    shadow = ShadowReader(ring, SEAT)
+    shadow = ShadowReader(ring)
     child = os.fork()  # a process of its own, as in life
     if child == 0:
         rush(ring)
@@ -115,7 +132,7 @@ def test_a_slot_that_is_taken_away_during_the_copy_is_thrown_away(
 ) -> None:
     """The sequence word changed between the first look and the last."""
     producer = RingProducer(ring, SystemClock())
-    shadow = ShadowReader(ring, SEAT)
+    shadow = ShadowReader(ring)
     publish(producer, 1)
     looks = iter([True, True, False])
     monkeypatch.setattr(ShadowReader, "_holds", lambda *_: next(looks))
@@ -125,7 +142,7 @@ def test_a_slot_that_is_taken_away_during_the_copy_is_thrown_away(
 def test_a_damaged_descriptor_is_refused_and_counts_as_taken(ring: Ring) -> None:
     """Nothing outside the slot is read."""
     producer = RingProducer(ring, SystemClock())
-    shadow = ShadowReader(ring, SEAT)
+    shadow = ShadowReader(ring)
     publish(producer, 1)
     for descriptor in ring.descriptors:
         descriptor[FORMAT_OFFSET : FORMAT_OFFSET + FORMAT_BYTES] = b"\xff" * FORMAT_BYTES
@@ -137,4 +154,4 @@ def test_a_damaged_descriptor_is_refused_and_counts_as_taken(ring: Ring) -> None
 def test_every_none_is_our_bug(ring: Ring) -> None:
     """A stride of 0."""
     with pytest.raises(InternalError):
-        ShadowReader(ring, SEAT, every=0)
+        ShadowReader(ring, every=0)
