@@ -9,6 +9,7 @@ from vedette.delta.layout import (
     MAX_FRAME_BYTES,
     MAX_GROWN_BYTES,
     MAX_PAYLOAD_BYTES,
+    MAX_RANK,
     Growth,
     Operation,
     Plan,
@@ -52,6 +53,14 @@ def _check_operation(op: Operation, plan: Plan) -> None:
             raise damaged(f"{op.scales} factors for an axis of {axis}")
     elif op.scales:
         raise damaged("factors where none are used")
+    _check_references(op, plan)
+    if op.rank:
+        _check_rank(op)
+    if op.growth is not None:
+        _check_growth(op, op.growth)
+
+
+def _check_references(op: Operation, plan: Plan) -> None:
     if op.predictor is Predictor.SCALE:
         reads_old = 0 <= op.scale_source <= plan.old_bytes - 4 * op.scales
         if op.element.is_float or not reads_old or not 0 <= op.scale_target <= plan.new_bytes - 4 * op.scales:
@@ -60,8 +69,14 @@ def _check_operation(op: Operation, plan: Plan) -> None:
         op.element.name != "float32" or not 0 <= op.scale_target <= plan.new_bytes - op.size_bytes
     ):
         raise damaged("the vector of a product lies outside of the file")
-    if op.growth is not None:
-        _check_growth(op, op.growth)
+
+
+def _check_rank(op: Operation) -> None:
+    known = op.predictor in {Predictor.OLD, Predictor.SCALE, Predictor.GAIN}
+    if not known or op.element.name == "bfloat16" or not 0 < op.rank <= MAX_RANK:
+        raise damaged(f"{op.rank} outer products on a prediction that takes none")
+    if op.direction_bytes > op.size_bytes:
+        raise damaged("outer products larger than their tensor")
 
 
 def _check_growth(op: Operation, growth: Growth) -> None:

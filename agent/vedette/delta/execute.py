@@ -177,6 +177,7 @@ class Part:
     factors: Array
     rows: Array
     columns: Array
+    directions: Array
     files: Files
     _predictor: OperationPredictor | None = None
 
@@ -184,7 +185,7 @@ class Part:
     def predictor(self) -> OperationPredictor:
         """Made when first needed: scales may come from this frame."""
         if self._predictor is None:
-            self._predictor = OperationPredictor(self.op, self.files, self.factors)
+            self._predictor = OperationPredictor(self.op, self.files, self.factors, self.directions)
         return self._predictor
 
     def contexts(self) -> Iterator[Array]:
@@ -216,7 +217,10 @@ class FrameContent:
         )
         if classes.size and classes.max() >= CLASSES:
             raise damaged("a magnitude class is out of range")
-        self.parts = _cut(frame.operations, factors, classes, files)
+        directions = np.frombuffer(
+            _whole_section(cursor, sum(op.direction_bytes for op in frame.operations)), np.int8
+        )
+        self.parts = _cut(frame.operations, factors, classes, directions, files)
         self.stage = cursor.number("packing", RANGE_CODED)
         self.packed = cursor.take(cursor.number("tokens", 2 * MAX_FRAME_BYTES), "tokens")
         self.raw_bits = cursor.take(cursor.number("raw bits", MAX_FRAME_BYTES), "raw bits")
@@ -246,9 +250,11 @@ def product(vector: Array, factor: np.float32) -> Array:
     return scaled
 
 
-def _cut(operations: tuple[Operation, ...], factors: Array, classes: Array, files: Files) -> list[Part]:
+def _cut(
+    operations: tuple[Operation, ...], factors: Array, classes: Array, directions: Array, files: Files
+) -> list[Part]:
     parts = []
-    factor_at = class_at = 0
+    factor_at = class_at = direction_at = 0
     for op in operations:
         rows = op.rows * op.row_classes if op.coded else 0
         end = class_at + class_count(op)
@@ -258,10 +264,12 @@ def _cut(operations: tuple[Operation, ...], factors: Array, classes: Array, file
                 factors[factor_at : factor_at + op.factors],
                 classes[class_at : class_at + rows],
                 classes[class_at + rows : end],
+                directions[direction_at : direction_at + op.direction_bytes],
                 files,
             )
         )
         factor_at, class_at = factor_at + op.factors, end
+        direction_at += op.direction_bytes
     return parts
 
 

@@ -25,6 +25,7 @@ MAX_FRAME_BYTES = 2 << 20  # output of one frame; copies and products, which nee
 MAX_PAYLOAD_BYTES = 5 << 20  # of one frame, the skeleton included
 MAX_GROWN_BYTES = 4 << 20
 MAX_TABLES = 32
+MAX_RANK = 16
 CLASSES = 16
 SIDES = 16
 CONTEXTS = CLASSES * SIDES
@@ -59,7 +60,8 @@ class Operation:
 
     `by_column` tells whether scales and factors belong to columns. `scales` is how many there are, repeated
     to the axis' length. `row_classes` and `column_classes`: magnitude classes follow in the frame.
-    `reference` is the exponent that counts as class 0 of a float's side.
+    `rank` outer products of a vector of rows and one of columns are added to a prediction: what a short
+    training changes is largely that. `reference` is the exponent that counts as class 0 of a float's side.
     """
 
     target: int
@@ -79,6 +81,7 @@ class Operation:
     scale_target: int = 0
     scales: int = 0
     growth: Growth | None = None
+    rank: int = 0
 
     @property
     def count(self) -> int:
@@ -119,9 +122,13 @@ class Operation:
         """How many float32 parameters follow in the frame."""
         if self.predictor is Predictor.PRODUCT:
             return 1
-        if self.predictor in {Predictor.GAIN, Predictor.THRESHOLD}:
-            return self.scales
-        return 0
+        own = self.scales if self.predictor in {Predictor.GAIN, Predictor.THRESHOLD} else 0
+        return own + self.rank
+
+    @property
+    def direction_bytes(self) -> int:
+        """How many int8 follow in the frame: for each rank a vector of rows and one of columns."""
+        return self.rank * (self.rows + self.columns)
 
     @property
     def group(self) -> int:

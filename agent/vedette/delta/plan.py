@@ -119,7 +119,7 @@ def _write_operations(out: bytearray, operations: tuple[Operation, ...]) -> None
                 op.base_class, op.shift, op.reference, op.centre,
                 op.scale_source - scale_source if scaled else 0,
                 shift - scale_shift if scaled else product_step,
-                op.scales, growth.old, growth.new, growth.inner,
+                op.scales, growth.old, growth.new, growth.inner, op.rank,
             ]
         )  # fmt: skip
         target = op.end
@@ -131,7 +131,7 @@ def _write_operations(out: bytearray, operations: tuple[Operation, ...]) -> None
             write_signed(out, value)
 
 
-_COLUMNS = 17
+_COLUMNS = 18
 
 
 def _read_operations(cursor: Cursor, count: int) -> list[Operation]:
@@ -143,7 +143,7 @@ def _read_operations(cursor: Cursor, count: int) -> list[Operation]:
     target = source = scale_source = scale_shift = 0
     operations = []
     for step, rows, width, code, kind, source_step, flags, *rest in zip(*columns, strict=True):
-        base, shift, reference, centre, scale_step, shift_step, scales, old, new, inner = rest
+        base, shift, reference, centre, scale_step, shift_step, scales, old, new, inner, rank = rest
         if not (0 <= code < len(ELEMENTS) and 0 <= kind < len(Predictor) and 0 <= flags < 8):
             raise damaged("an operation of an unknown kind")
         if min(rows, width) < 1 or max(rows, width) > MAX_SIZE_BYTES:
@@ -159,7 +159,7 @@ def _read_operations(cursor: Cursor, count: int) -> list[Operation]:
             column_classes=bool(flags & 4), base_class=base, shift=shift, reference=reference, centre=centre,
             scale_source=scale_source if scaled else 0,
             scale_target=scale_source + scale_shift if scaled else start + shift_step,
-            scales=scales, growth=Growth(old, new, inner) if new else None,
+            scales=scales, growth=Growth(old, new, inner) if new else None, rank=rank,
         )  # fmt: skip
         operations.append(op)
         target = op.end

@@ -6,7 +6,7 @@ depend on the processor. Factors that are not finite are refused, since what the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -62,16 +62,21 @@ def blocks(rows: int, columns: int, most: int = BLOCK_ELEMENTS) -> Iterator[Bloc
 
 
 class OperationPredictor:
-    """Predicts one operation; `factors` are the parameters that its frame carries.
+    """Predicts one operation; `factors` and `directions` are what its frame carries for it.
+
+    Of the factors, the last `rank` are the steps of the outer products; each direction holds a row's, then a
+    column's int8.
 
     Raises:
         BadInputError: Factors that are not finite.
     """
 
-    def __init__(self, op: Operation, files: Files, factors: Array) -> None:
+    def __init__(self, op: Operation, files: Files, factors: Array, directions: Array) -> None:
         self._op = op
         self._files = files
-        self._factors = self._load_factors(factors)
+        self._factors = self._load_factors(factors[: factors.size - op.rank])
+        self._steps = _finite(factors[factors.size - op.rank :]).astype(np.float64)
+        self._directions = directions.reshape(op.rank, op.rows + op.columns)
         self._grown = self._grow() if op.growth is not None else None
 
     def predict(self, block: Block) -> Prediction:
@@ -94,9 +99,7 @@ class OperationPredictor:
             new = np.frombuffer(self._files.new(op.scale_target, 4 * op.scales), "<f4").astype(np.float64)
             with np.errstate(all="ignore"):
                 factors = old / new
-        if not np.isfinite(factors).all():
-            raise damaged("a factor is not finite")
-        return factors
+        return _finite(factors)
 
     def _grow(self) -> Array:
         op, growth = self._op, self._op.growth
@@ -124,17 +127,32 @@ class OperationPredictor:
 
     def _float(self, bits: Array, block: Block) -> Array:
         op = self._op
-        if op.predictor is Predictor.OLD:
+        if op.predictor is Predictor.OLD and not op.rank:
             return bits
         floats = np.ascontiguousarray(bits).view(np.dtype(f"<f{op.element.size}"))
-        factor = self._factor(block).astype(np.float32)
         with np.errstate(all="ignore"):
+            if op.predictor is Predictor.OLD:
+                return self._moved(floats.astype(np.float32), block, floats.dtype)
+            factor = self._factor(block).astype(np.float32)
             if op.predictor is Predictor.THRESHOLD:
                 kept = ~(np.abs(floats.astype(np.float32)) <= factor)
                 return np.where(kept, bits, op.element.integer.type(0))
-            scaled = (floats.astype(np.float32) * factor).astype(floats.dtype)
-        bits_of: Array = scaled.view(op.element.integer)
-        return bits_of
+            return self._moved(floats.astype(np.float32) * factor, block, floats.dtype)
+
+    def _moved(self, floats: Array, block: Block, kind: np.dtype[Any]) -> Array:
+        if self._op.rank:
+            floats = floats + self._products(block).astype(np.float32)
+        bits: Array = floats.astype(kind).view(self._op.element.integer)
+        return bits
+
+    def _products(self, block: Block) -> Array:
+        """Sum of the outer products (float64), in the order of the ranks: every machine rounds alike."""
+        total = np.zeros((block.rows, block.columns))
+        for step, direction in zip(self._steps, self._directions, strict=True):
+            rows = direction[block.row : block.row + block.rows].astype(np.float64) * step
+            start = self._op.rows + block.column
+            total += rows[:, None] * direction[None, start : start + block.columns]
+        return total
 
     def _float_side(self, bits: Array) -> Array:
         """Octaves below the reference: an equal step is more units in the last place of a smaller number."""
@@ -146,19 +164,29 @@ class OperationPredictor:
     def _integer(self, old: Array, block: Block) -> Prediction:
         op = self._op
         wide = old.astype(np.int64)
-        if op.predictor is Predictor.OLD:
+        if op.predictor is Predictor.OLD and not op.rank:
             return Prediction(wide, magnitude_side(wide - op.centre, op.element))
         if op.predictor is Predictor.THRESHOLD:
             kept = np.abs(wide.astype(np.float64)) > self._factor(block)
             image = np.where(kept, wide, 0)
             return Prediction(image, magnitude_side(image, op.element))
-        exact = (wide - op.centre).astype(np.float64) * self._factor(block)
+        exact = (wide - op.centre).astype(np.float64)
+        if op.predictor is not Predictor.OLD:
+            exact *= self._factor(block)
+        if op.rank:
+            exact += self._products(block)
         exact += op.centre
         rounded = np.floor(exact + 0.5)
         quarter = np.clip(np.floor((exact - rounded + 0.5) * 4), 0, 3).astype(np.uint8)
         limits = np.iinfo(op.element.integer)
         image = np.clip(rounded, limits.min, limits.max).astype(np.int64)
         return Prediction(image, quarter * 4 + magnitude_side(image - op.centre, op.element) // 4)
+
+
+def _finite(factors: Array) -> Array:
+    if not np.isfinite(factors).all():
+        raise damaged("a factor is not finite")
+    return factors
 
 
 def magnitude_side(image: Array, element: Element) -> Array:

@@ -77,6 +77,16 @@ def fine_tune_float(seed: int, kind: str) -> tuple[bytes, bytes]:
     return onnx_file({"w": before.astype(kind)}), onnx_file({"w": after.astype(kind)})
 
 
+def low_rank(seed: int) -> tuple[bytes, bytes]:
+    """What a few steps of training change: a sum of few outer products, and noise."""
+    rng = np.random.default_rng(seed)
+    before = rng.normal(size=(128, 256)) * 0.1
+    change = (
+        rng.normal(size=(128, 3)) @ rng.normal(size=(3, 256)) * 1e-3 + rng.normal(size=before.shape) * 1e-4
+    )
+    return onnx_file({"w": before.astype(np.float32)}), onnx_file({"w": (before + change).astype(np.float32)})
+
+
 def pruned(seed: int) -> tuple[bytes, bytes]:
     rng = np.random.default_rng(seed)
     before = rng.normal(size=(CHANNELS, INPUTS)).astype(np.float32)
@@ -116,6 +126,7 @@ STORIES = {
     "class added": class_added(7),
     "class removed": class_added(8)[::-1],
     "renamed": renamed(9),
+    "low rank": low_rank(10),
     "the same": (fine_tune_int8(1)[0],) * 2,
     "to nothing": (fine_tune_int8(1)[0], b""),
     "from nothing": (b"", fine_tune_int8(1)[0]),

@@ -18,7 +18,7 @@ from tests.unit.codecs import pairs
 from tests.unit.codecs.test_decode_files import bsdiff40, steps
 
 from vedette.delta.elements import BY_NAME
-from vedette.delta.layout import Frame, Operation, Plan, Predictor
+from vedette.delta.layout import Frame, Growth, Operation, Plan, Predictor
 from vedette.delta.plan import HEADER, build_plan, parse_plan, plan_size_bytes
 from vedette.errors import BadInputError
 from vedette_fleet.delta.code_frame import pack
@@ -29,7 +29,8 @@ REPOSITORY = Path(__file__).parents[3]
 ALLOWED_MIB = 48  # address space, in which arenas and stacks count too; resident growth is judged below
 ALLOWED_RESIDENT = 16 << 20
 PATCHES = {
-    story: encode_tensor(*pairs.STORIES[story]) for story in ("fine-tune int8", "fine-tune float16", "pruned")
+    story: encode_tensor(*pairs.STORIES[story])
+    for story in ("fine-tune int8", "fine-tune float16", "pruned", "low rank", "class added")
 }
 
 
@@ -129,6 +130,13 @@ COPY = Operation(0, 1, 10, BY_NAME["uint8"], Predictor.COPY)
         (Operation(0, 1, 10, INT8, Predictor.OLD, shift=3), "make no sense"),
         (Operation(0, 1, 10, INT8, Predictor.OLD, base_class=16), "make no sense"),
         (Operation(0, 1, 10, INT8, Predictor.PRODUCT), "vector of a product"),
+        (Operation(0, 2, 5, INT8, Predictor.OLD, rank=17), "17 outer products"),
+        (Operation(0, 2, 5, INT8, Predictor.OLD, rank=-1), "-1 outer products"),
+        (Operation(0, 2, 5, INT8, Predictor.CONSTANT, rank=1), "takes none"),
+        (Operation(0, 2, 5, INT8, Predictor.OLD, rank=9), "larger than their tensor"),
+        (Operation(0, 2, 5, INT8, Predictor.OLD, growth=Growth(1 << 40, 5, 1)), "leaves the file"),
+        (Operation(0, 2, 5, INT8, Predictor.OLD, growth=Growth(3, 4, 1)), "does not fit its tensor"),
+        (Operation(0, 2, 5, INT8, Predictor.OLD, growth=Growth(-3, 5, 1)), "does not fit its tensor"),
     ],
 )
 def test_an_operation_that_reaches_outside_is_refused_before_it_runs(op: Operation, why: str) -> None:

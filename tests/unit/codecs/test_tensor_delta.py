@@ -42,6 +42,15 @@ def test_each_change_is_told_by_the_predictor_made_for_it(story: str, predictor:
     assert predictor in predictors(encode_tensor(*pairs.STORIES[story]))
 
 
+def test_a_change_of_low_rank_is_told_by_outer_products() -> None:
+    """Three of them leave nothing but the noise."""
+    old, new = pairs.STORIES["low rank"]
+    patch = encode_tensor(old, new)
+    (op,) = (op for op in parse_plan(patch[: plan_size_bytes(patch)]).operations if op.coded)
+    assert op.rank >= 3
+    assert len(patch) < 0.72 * len(encode_delta(old, new, "bsdiff4")[1])
+
+
 def test_scales_alone_that_changed_cost_only_themselves() -> None:
     """Re-calibrated: the weights are the same, so are their integers; the biases follow from the scales."""
     rng = np.random.default_rng(3)

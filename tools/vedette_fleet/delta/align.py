@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from vedette.delta.elements import Array
+    from vedette.delta.elements import Array, Element
     from vedette_fleet.delta.tensors import Tensor
 
 SAMPLE = 4096
@@ -106,7 +106,11 @@ def sample(data: bytes, tensor: Tensor) -> Array:
 
 def as_floats(values: Array, tensor: Tensor) -> Array:
     """The numbers that a tensor's elements stand for, in float64."""
-    element = tensor.element
+    return as_numbers(values, tensor.element)
+
+
+def as_numbers(values: Array, element: Element | None) -> Array:
+    """The numbers that elements stand for, in float64."""
     if element is None or not element.is_float:
         return values.astype(np.float64)
     if element.name == "bfloat16":

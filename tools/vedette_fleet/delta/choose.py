@@ -15,8 +15,9 @@ import numpy as np
 from vedette.delta.elements import BYTES, Array, from_image, residual_of, split, split_top, to_image
 from vedette.delta.layout import MAX_GROWN_BYTES, Growth, Operation, Predictor
 from vedette.delta.predict import Block, OperationPredictor, Prediction
-from vedette_fleet.delta.align import as_floats, grown_axis
+from vedette_fleet.delta.align import as_floats, as_numbers, grown_axis
 from vedette_fleet.delta.code_tokens import cost_bits
+from vedette_fleet.delta.outer_products import may_have_products, outer_products
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +26,13 @@ if TYPE_CHECKING:
 
 MIN_FITTED = 4096  # fewer elements do not pay for factors
 FITTED_VECTOR = 32
+DIRECTION_BITS = 6.0
 MIN_PRUNED_SHARE = 0.02
+
+
+def no_directions() -> Array:
+    """What operations without outer products carry."""
+    return np.zeros((0, 0), np.int8)
 
 
 def no_factors() -> Array:
@@ -50,10 +57,11 @@ class WholeFiles:
 
 @dataclass(frozen=True)
 class Choice:
-    """An operation and the factors that its frame has to carry."""
+    """An operation and what its frame has to carry for it; directions are (rank, rows + columns)."""
 
     op: Operation
     factors: Array = field(default_factory=no_factors)
+    directions: Array = field(default_factory=no_directions)
 
 
 class Chooser:
@@ -79,12 +87,37 @@ class Chooser:
             cost = self.cost(candidate)
             if cost < least:
                 best, least = candidate, cost
+        for candidate in self._ranked(best):
+            cost = self.cost(candidate)
+            if cost >= least:
+                break
+            best, least = candidate, cost
         return best
+
+    def _ranked(self, choice: Choice) -> Iterator[Choice]:
+        """The same with more and more outer products, as long as somebody asks for more."""
+        op = choice.op
+        if not may_have_products(op):
+            return
+        predicted = as_numbers(from_image(self.prediction(choice).image, op.element, op.shift), op.element)
+        change = as_numbers(self.values(op), op.element) - predicted
+        if not np.isfinite(change).all():
+            return
+        steps, directions = outer_products(change)
+        rank = 1
+        while rank <= steps.size and rank * (op.rows + op.columns) <= op.size_bytes // 8:
+            yield Choice(
+                replace(op, rank=rank),
+                np.concatenate([choice.factors, steps[:rank]]),
+                directions[:rank],
+            )
+            rank = rank + max(1, rank // 2)
 
     def prediction(self, choice: Choice) -> Prediction:
         """Of the whole tensor at once."""
         op = choice.op
-        return OperationPredictor(op, self._files, choice.factors).predict(Block(0, op.rows, 0, op.columns))
+        predictor = OperationPredictor(op, self._files, choice.factors, choice.directions)
+        return predictor.predict(Block(0, op.rows, 0, op.columns))
 
     def values(self, op: Operation) -> Array:
         """The new tensor's elements, 2-D."""
@@ -104,7 +137,11 @@ class Chooser:
     def cost(self, choice: Choice) -> float:
         """Bits, about."""
         tokens, widths, _, side = self.tokens(choice)
-        return cost_bits(tokens, side, int(widths.sum())) + 24.0 * choice.factors.size
+        return (
+            cost_bits(tokens, side, int(widths.sum()))
+            + 24.0 * choice.factors.size
+            + DIRECTION_BITS * choice.directions.size
+        )
 
     def _equal(self, tensor: Tensor, mate: Tensor) -> bool:
         return self._new[tensor.offset : tensor.end] == self._old[mate.offset : mate.end]
@@ -222,8 +259,3 @@ def _pruned(same: Operation, before: Array, after: Array) -> Iterator[Choice]:
     yield Choice(replace(same, predictor=Predictor.THRESHOLD, scales=1), limits.max(keepdims=True))
     if same.rows > 1:
         yield Choice(replace(same, predictor=Predictor.THRESHOLD, scales=same.rows), limits)
-
-
-def rebuilt(choice: Choice, image: Array, residual: Array) -> Array:
-    """What the device makes of a prediction and a residual."""
-    return from_image(image + residual, choice.op.element, choice.op.shift)

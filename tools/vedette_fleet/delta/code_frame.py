@@ -46,6 +46,7 @@ class Coded:
     op: Operation
     factors: Array
     classes: bytes
+    directions: Array
     tokens: Array
     contexts: Array
     raw_widths: Array
@@ -56,7 +57,9 @@ class Coded:
         """Code one operation."""
         if not choice.op.coded:
             none = np.zeros(0, np.int64)
-            return cls(choice.op, choice.factors, b"", none.astype(np.uint8), none, none, none)
+            return cls(
+                choice.op, choice.factors, b"", choice.directions, none.astype(np.uint8), none, none, none
+            )
         op, rows, columns = classify(chooser, choice)
         tokens, widths, raw, side = chooser.tokens(replace(choice, op=op))
         classes = magnitude_classes(op, rows, columns, Block(0, op.rows, 0, op.columns))
@@ -65,6 +68,7 @@ class Coded:
             op,
             choice.factors,
             rows.tobytes() + columns.tobytes(),
+            choice.directions,
             tokens.ravel(),
             contexts.ravel(),
             widths.ravel(),
@@ -88,6 +92,7 @@ def frame_payload(frame: list[Coded], tables: list[Table], context_map: bytes) -
     factors = np.concatenate([coded.factors for coded in frame]).astype("<f4")
     _section(out, factors.view(np.uint8).reshape(-1, 4).T.tobytes())
     _section(out, b"".join(coded.classes for coded in frame))
+    _section(out, b"".join(coded.directions.tobytes() for coded in frame))
     tokens = np.concatenate([coded.tokens for coded in frame])
     stage, packed = _pack_tokens(frame, tokens, tables, context_map)
     raw = pack_bits(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from vedette.delta.layout import MAX_FRAME_BYTES, Predictor
 from vedette_fleet.delta.choose import Choice
 
@@ -71,8 +73,13 @@ def _parts(choice: Choice) -> Iterator[Choice]:
                 scale_source=op.scale_source + 4 * row,
                 scale_target=op.scale_target + 4 * row,
             )
-            factors = factors[row : row + rows]
-        yield Choice(part, factors)
+            factors = np.concatenate([factors[row : row + rows], factors[op.rows :]])
+        cut = np.concatenate(
+            [choice.directions[:, row : row + rows], choice.directions[:, op.rows :]], axis=1
+        )
+        if part.direction_bytes > part.size_bytes:  # a last part of few rows
+            part, factors, cut = replace(part, rank=0), factors[: factors.size - op.rank], cut[:0]
+        yield Choice(part, factors, cut)
 
 
 def _column_parts(choice: Choice) -> Iterator[Choice]:
