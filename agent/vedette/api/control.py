@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 CLIENT_TIMEOUT_S = 5.0
 ACCEPT_SLICE_S = 0.5
+STOP_WAIT_S = 1.0
 BACKLOG = 8
 MAX_PATH_BYTES = 107
 
@@ -44,12 +45,19 @@ class ControlServer(threading.Thread):
         super().__init__(name="control", daemon=True)
         self._path = path
         self._answer = answer
+        self.crash: BaseException | None = None
         self._stopping = threading.Event()
         self._decoder: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
         self._socket = _claim(path)
 
     def run(self) -> None:
-        """Serve until `stop`."""
+        """Serve until `stop`; what is no error of a request is our bug, and `crash` holds it."""
+        try:
+            self._serve()
+        except BaseException as error:  # noqa: BLE001 - reported by the supervisor, which ends the process
+            self.crash = error
+
+    def _serve(self) -> None:
         while not self._stopping.is_set():
             try:
                 client, _ = self._socket.accept()
@@ -72,10 +80,13 @@ class ControlServer(threading.Thread):
             return Reply(error=error.cause, cure=error.cure, exit_code=error.exit_code)
 
     def stop(self) -> None:
-        """End the thread and remove the socket."""
+        """Remove the socket and end the thread; one that waits for a slow client ends with the process."""
         self._stopping.set()
+        with contextlib.suppress(OSError):  # wakes the thread
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
-        self.join(CLIENT_TIMEOUT_S + ACCEPT_SLICE_S)
+        if self.ident is not None:
+            self.join(STOP_WAIT_S)
         self._path.unlink(missing_ok=True)
 
 

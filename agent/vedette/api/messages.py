@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
+from vedette.update.status import UpdateStatus
+from vedette.wire.messages import AcceleratorReport, ModelRef
+
 MAX_LINE_BYTES = 1 << 20
 
 
@@ -38,3 +41,44 @@ class Reply(msgspec.Struct, frozen=True):
     error: str = ""
     cure: str | None = None
     exit_code: int = 0
+
+
+class CameraStatus(msgspec.Struct, frozen=True):
+    """One camera since the start; `fps` is answers a second over the last half minute or so."""
+
+    camera: str
+    state: str
+    live: bool
+    fps: float
+    frames_in: int
+    ok: int
+    dropped: dict[str, int]
+    failed: dict[str, int]
+    in_flight: int
+    source_restarts: int
+
+
+class AgentStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to `StatusRequest`; `uptime_s` is monotonic.
+
+    `model` is what answers frames now, null while nothing does. `releases` gives names to the digests in
+    `update`, which is null where no update is configured; `no_update` says why none can be had.
+    """
+
+    v: int = 1
+    agent: str
+    device: str
+    uptime_s: float
+    model: ModelRef | None
+    engine: AcceleratorReport | None
+    worker_restarts: int
+    cameras: tuple[CameraStatus, ...]
+    update: UpdateStatus | None = None
+    releases: dict[str, str] = {}
+    no_update: str = ""
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """The answer to the other requests: in a word, or a few, what becomes of it."""
+
+    said: str

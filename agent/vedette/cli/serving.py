@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from vedette.clock import SystemClock
 from vedette.errors import InternalError, UnavailableError, UsageError
-from vedette.runtime.compose import build_daemon
+from vedette.runtime.compose import build_agent
 from vedette.runtime.daemon import Stopping
 from vedette.telemetry.live import LiveStatus
 from vedette.telemetry.summary import summarise, to_json
@@ -16,11 +17,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vedette.cli.terminal import Terminal
+    from vedette.runtime.compose import Agent
     from vedette.runtime.daemon import Daemon
     from vedette.runtime.plan import RunPlan
     from vedette.telemetry.summary import RunSummary
 
 STATUS_EVERY_S = 0.5
+SEPARATOR = " · "
 
 
 def serve(plan: RunPlan, terminal: Terminal, *, summary_to: Path | None = None) -> None:
@@ -38,22 +41,8 @@ def serve(plan: RunPlan, terminal: Terminal, *, summary_to: Path | None = None) 
     clock = SystemClock()
     stopping = Stopping()
     stopping.on_signals()
-    live: LiveStatus | None = None
-    shown_ns = 0
-
-    def on_tick(daemon: Daemon) -> None:
-        nonlocal live, shown_ns
-        now_ns = clock.monotonic_ns()
-        if not terminal.interactive or now_ns - shown_ns < STATUS_EVERY_S * 1e9:
-            return
-        shown_ns = now_ns
-        if live is None:
-            live = LiveStatus(daemon.meter, now_ns)
-            return
-        daemon.observe_rings()
-        terminal.status(live.line(now_ns, daemon.ledger.snapshot(), terminal.columns))
-
-    daemon = build_daemon(plan, stopping, say=terminal.say, on_tick=on_tick)
+    line = _StatusLine(terminal)
+    daemon = build_agent(plan, stopping, say=terminal.say, on_tick=line.tick).daemon
     error = daemon.run()
     summary = summary_of(daemon, (clock.monotonic_ns() - daemon.started_ns) / 1e9)
     if stopping.reason:
@@ -65,6 +54,30 @@ def serve(plan: RunPlan, terminal: Terminal, *, summary_to: Path | None = None) 
         raise error
     if summary.imbalance:
         raise InternalError(f"frames are not accounted for: {summary.imbalance}")
+
+
+class _StatusLine:
+    """Keeps one line on the terminal up to date while somebody looks."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+        self._live: LiveStatus | None = None
+        self._shown_ns = 0
+
+    def tick(self, agent: Agent) -> None:
+        """Show how it goes, now and then."""
+        now_ns = time.monotonic_ns()
+        if not self._terminal.interactive or now_ns - self._shown_ns < STATUS_EVERY_S * 1e9:
+            return
+        self._shown_ns = now_ns
+        if self._live is None:
+            self._live = LiveStatus(agent.daemon.meter, now_ns)
+            return
+        agent.daemon.observe_rings()
+        update = "" if agent.updates is None else agent.updates.short_text()
+        room = self._terminal.columns - (len(update) + len(SEPARATOR) if update else 0)
+        line = self._live.line(now_ns, agent.daemon.ledger.snapshot(), room)
+        self._terminal.status(f"{line}{SEPARATOR}{update}" if update else line)
 
 
 def _write_summary(path: Path, summary: RunSummary) -> None:

@@ -92,7 +92,7 @@ class Companion(Protocol):
         ...
 
     def stop(self) -> None:
-        """End, within a second or two; it is told before the children, so that it takes no part in their end."""
+        """End, within a second; it is told before the children, so that their end means nothing to it."""
         ...
 
 

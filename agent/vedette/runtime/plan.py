@@ -44,8 +44,8 @@ class CameraPlan(msgspec.Struct, frozen=True):
 class UpdatePlan(msgspec.Struct, frozen=True):
     """Where new models come from and who this box is to the fleet.
 
-    `repository` is an http(s) URL or a folder, `root` the file with its first root metadata; `state_dir` keeps
-    store and records. `window` is local time, `poll_s` monotonic.
+    `repository` is an http(s) URL or a folder, `root` the file with its first root metadata; `state_dir`
+    keeps store and records. `window` is local time, `poll_s` monotonic.
     """
 
     repository: str
