@@ -74,9 +74,7 @@ def test_an_equal_candidate_agrees_on_every_frame_and_answers_none(first: Path, 
     untouched(run)
 
 
-def test_a_candidate_with_other_answers_and_three_times_the_time_is_found_out(
-    first: Path, tmp_path: Path
-) -> None:
+def test_a_slow_candidate_with_other_answers_is_found_out(first: Path, tmp_path: Path) -> None:
     """Another top class on every frame, the same one always, slower: three facts, and the frames go on."""
     labels = {"labels.txt": b"cyan\nmagenta\nyellow\nkey\n"}
     other = played_bundle(tmp_path / "other", files=labels, fill="0.5", run_s="0.012")
@@ -85,12 +83,10 @@ def test_a_candidate_with_other_answers_and_three_times_the_time_is_found_out(
         run.daemon.live.start_shadow(other)
         shadowed(run, 31)
         stats = run.daemon.live.stats()
-        baseline = run.daemon.live.baseline()
     assert stats.disagreed == stats.shadowed
     assert stats.constant_answers
     assert stats.p95_ms is not None
-    assert baseline.p95_ms is not None
-    assert stats.p95_ms > 3 * baseline.p95_ms
+    assert stats.p95_ms > 0.99 * 12  # what it sleeps
     untouched(run)
 
 
