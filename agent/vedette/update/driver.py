@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 JITTER = 0.25
 RECORD_RETRY_S = 5.0
 RECORD_RETRY_MAX_S = 300.0
-PROVEN_LOOK_S = 2.0
+PROVEN_LOOK_S = 5.0
 MUTE_S = 300.0  # a restart of the worker may have to compile a model again
 STATUS_S = 0.5
 _SERVES = (ef.ServeActive, ef.ServeConfirmed, ef.ServeFactory)
