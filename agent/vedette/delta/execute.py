@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -23,7 +23,7 @@ from vedette.delta.layout import (
     Predictor,
     skeleton_ranges,
 )
-from vedette.delta.predict import Files, OperationPredictor, blocks, magnitude_classes
+from vedette.delta.predict import Block, Files, OperationPredictor, blocks, magnitude_classes
 from vedette.delta.stages import SectionReader, stage_of, unpack
 from vedette.delta.varint import Cursor, damaged
 
@@ -154,7 +154,7 @@ class Executor:
 
     def _residual(self, part: Part, tokens: Array, raw_bits: BitReader, output: _Output) -> None:
         op, at, offset = part.op, 0, part.op.target
-        for block in blocks(op.rows, op.columns):
+        for index, block in enumerate(blocks(op.rows, op.columns)):
             piece = tokens[at : at + block.rows * block.columns]
             at += piece.size
             if op.untouched:
@@ -162,7 +162,7 @@ class Executor:
                 values = join_top(piece, low, op.element)
             else:
                 residual = join(piece, raw_bits.read(raw_widths(piece)))
-                image = part.predictor.predict(block).image.ravel() + residual
+                image = part.image(index, block) + residual
                 values = from_image(image, op.element, op.shift)
             made = values.tobytes()
             output.put(offset, made)
@@ -180,6 +180,7 @@ class Part:
     directions: Array
     files: Files
     _predictor: OperationPredictor | None = None
+    _images: list[Array] = field(default_factory=list)
 
     @property
     def predictor(self) -> OperationPredictor:
@@ -192,9 +193,17 @@ class Part:
         """Contexts of its elements, block by block (int64, within all groups)."""
         for block in blocks(self.op.rows, self.op.columns):
             classes = magnitude_classes(self.op, self.rows, self.columns, block)
-            side = self.predictor.predict(block).side
+            image, side = self.predictor.predict(block)
+            if self.op.element.size == 1:  # a frame of bytes is small enough to keep what was predicted
+                self._images.append(image.astype(self.op.element.integer))
             context = classes.astype(np.int64) * SIDES + side + self.op.group * CONTEXTS
             yield context.ravel()
+
+    def image(self, index: int, block: Block) -> Array:
+        """What is predicted for a block, flat; kept from `contexts` where that was cheap."""
+        if index < len(self._images):
+            return self._images[index].astype(np.int64).ravel()
+        return self.predictor.predict(block).image.ravel()
 
 
 class FrameContent:

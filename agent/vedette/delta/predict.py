@@ -75,7 +75,7 @@ class OperationPredictor:
         self._op = op
         self._files = files
         self._factors = self._load_factors(factors[: factors.size - op.rank])
-        self._steps = _finite(factors[factors.size - op.rank :]).astype(np.float64)
+        self._steps = _finite(factors[factors.size - op.rank :]).astype(np.float32)
         self._directions = directions.reshape(op.rank, op.rows + op.columns)
         self._grown = self._grow() if op.growth is not None else None
 
@@ -141,17 +141,20 @@ class OperationPredictor:
 
     def _moved(self, floats: Array, block: Block, kind: np.dtype[Any]) -> Array:
         if self._op.rank:
-            floats = floats + self._products(block).astype(np.float32)
+            floats = floats + self._products(block)
         bits: Array = floats.astype(kind).view(self._op.element.integer)
         return bits
 
     def _products(self, block: Block) -> Array:
-        """Sum of the outer products (float64), in the order of the ranks: every machine rounds alike."""
-        total = np.zeros((block.rows, block.columns))
+        """Sum of the outer products (float32), in the order of the ranks: every machine rounds alike."""
+        total = np.zeros((block.rows, block.columns), np.float32)
+        summand = np.empty_like(total)
         for step, direction in zip(self._steps, self._directions, strict=True):
-            rows = direction[block.row : block.row + block.rows].astype(np.float64) * step
+            rows = direction[block.row : block.row + block.rows].astype(np.float32) * step
             start = self._op.rows + block.column
-            total += rows[:, None] * direction[None, start : start + block.columns]
+            columns = direction[start : start + block.columns].astype(np.float32)
+            np.multiply(rows[:, None], columns[None, :], out=summand)
+            total += summand
         return total
 
     def _float_side(self, bits: Array) -> Array:

@@ -72,7 +72,7 @@ def _decode_slab(base: Array, state: Array, words: Array, at: int, step_of: Arra
         active >>= PROBABILITY_BITS
         active *= step >> 16
         active += step & 0xFFFF
-        low = np.flatnonzero(active < LOWER_BOUND)
+        (low,) = (active < LOWER_BOUND).nonzero()
         if low.size:
             used = at + low.size
             if used > words.size:

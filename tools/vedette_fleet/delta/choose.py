@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MIN_FITTED = 4096  # fewer elements do not pay for factors
 FITTED_VECTOR = 32
-DIRECTION_BITS = 6.0
+DIRECTION_BITS = 4.0
 MIN_PRUNED_SHARE = 0.02
 
 
