@@ -62,7 +62,8 @@ class AgentStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to `StatusRequest`; `uptime_s` is monotonic.
 
     `model` is what answers frames now, null while nothing does. `releases` gives names to the digests in
-    `update`, which is null where no update is configured; `no_update` says why none can be had.
+    `update`, which is null where no update is configured; `no_update` says why none can be had, `look_fault`
+    why the last look for one failed, `clock_doubt` why the clock was not believed in it.
     """
 
     v: int = 1
@@ -76,6 +77,8 @@ class AgentStatus(msgspec.Struct, frozen=True, kw_only=True):
     update: UpdateStatus | None = None
     releases: dict[str, str] = {}
     no_update: str = ""
+    look_fault: str = ""
+    clock_doubt: str = ""
 
 
 class Heard(msgspec.Struct, frozen=True):

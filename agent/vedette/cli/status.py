@@ -52,6 +52,10 @@ def screen(found: AgentStatus) -> Iterator[str]:
     yield ""
     if found.update is not None:
         yield from _update(found.update, found.releases)
+        if found.look_fault:
+            yield _row("", f"! the last look failed: {found.look_fault}")
+        if found.clock_doubt:
+            yield _row("", f"! the clock is not believed: {found.clock_doubt}")
     else:
         yield _row("update", f"none can be had: {found.no_update}" if found.no_update else "not configured")
 

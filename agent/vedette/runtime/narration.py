@@ -26,12 +26,16 @@ _STEPS = {
 }
 
 
+_NOT_TAKEN_UP = frozenset({Phase.IDLE, Phase.SAFE, Phase.TRUST, Phase.PLAN, Phase.DEFERRED, Phase.REPORT})
+
+
 class Narrator:
     """Follows the status; `name_of` gives a release its name by the digest of its bundle."""
 
     def __init__(self, name_of: Callable[[str], str]) -> None:
         self._name_of = name_of
         self._status: UpdateStatus | None = None
+        self._announced = ""
         self._fetch_said_ns = 0
 
     def follow(self, status: UpdateStatus, now_ns: int) -> list[str]:
@@ -39,38 +43,38 @@ class Narrator:
         before, self._status = self._status, status
         if before is None:
             return [f"update: {note}" for note in status.notes]
-        lines = self._result(before, status)
+        lines = self._beginning(status, now_ns)
         if status.phase is not before.phase:
-            lines += self._step(before, status)
-            self._fetch_said_ns = now_ns
+            lines += self._step(status)
         elif status.phase is Phase.FETCH and now_ns - self._fetch_said_ns >= FETCH_EVERY_S * 1e9:
             self._fetch_said_ns = now_ns
             lines.append(f"update: fetched {progress_text(status)}")
+        if status.last_result is not None and status.last_result != before.last_result:
+            lines.append(f"update: {result_text(status.last_result, self._name_of)}")
         if status.trouble and status.trouble != before.trouble:
             lines.append(f"update: {status.trouble}")
         return lines
 
-    def _step(self, before: UpdateStatus, status: UpdateStatus) -> list[str]:
-        name = "" if status.candidate is None else self._name_of(status.candidate.sha256)
-        if status.phase is Phase.FETCH:
-            if before.phase is Phase.FETCH or status.candidate is None:
-                return []
-            wanted = size_text(status.bytes_needed)
-            return [f"update: {name} by rollout {status.candidate.rollout}: fetching {wanted}"]
+    def _beginning(self, status: UpdateStatus, now_ns: int) -> list[str]:
+        """Once for each update, whichever of its phases is seen first."""
+        candidate = status.candidate
+        if candidate is None or status.phase in _NOT_TAKEN_UP or status.update_id == self._announced:
+            return []
+        self._announced = status.update_id
+        self._fetch_said_ns = now_ns
+        name, wanted = self._name_of(candidate.sha256), size_text(status.bytes_needed)
+        return [f"update: {name} by rollout {candidate.rollout}: {wanted} to fetch"]
+
+    def _step(self, status: UpdateStatus) -> list[str]:
+        name = "" if status.candidate is None else f" {self._name_of(status.candidate.sha256)}:"
+        detail = f" ({status.detail})" if status.detail else ""
         if status.phase is Phase.ROLLBACK:
             cause = "" if status.cause is None else f" for {status.cause.value}"
-            detail = f" ({status.detail})" if status.detail else ""
-            return [f"update: {name}: taken back{cause}{detail}"]
+            return [f"update:{name} taken back{cause}{detail}"]
         if status.phase is Phase.DEFERRED:
-            return [f"update: put off: {status.detail}" if status.detail else "update: put off"]
+            return [f"update:{name} put off{detail}"]
         step = _STEPS.get(status.phase)
-        return [] if step is None else [f"update: {name}: {step}"]
-
-    def _result(self, before: UpdateStatus, status: UpdateStatus) -> list[str]:
-        report = status.last_result
-        if report is None or report == before.last_result:
-            return []
-        return [f"update: {result_text(report, self._name_of)}"]
+        return [] if step is None else [f"update:{name} {step}"]
 
 
 def result_text(report: Report, name_of: Callable[[str], str]) -> str:

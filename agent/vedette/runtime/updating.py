@@ -101,12 +101,17 @@ class Updates:
         self._reason = reason
         self._narrator = Narrator(lambda sha256: sha256 if names is None else names.of(sha256))
         self._reason_said = False
+        self._fault_said = ""
 
     def tick(self, now_ns: int, say: Callable[[str], None]) -> None:
         """Say what is new; on the supervisor's thread, `now_ns` is monotonic."""
         if self._thread is not None:
             for line in self._narrator.follow(self._thread.driver.snapshot(), now_ns):
                 say(line)
+            fault = self._roads.log.fault
+            if fault and fault != self._fault_said:
+                say(f"update: the look for updates failed: {fault}")
+            self._fault_said = fault
         elif not self._reason_said:
             self._reason_said = True
             say(f"update: none can be had: {self._reason}")
@@ -120,7 +125,13 @@ class Updates:
         if self._thread is None or self._names is None:
             return replace(status, no_update=self._reason)
         update = self._thread.driver.snapshot()
-        return replace(status, update=update, releases=self._names.of_all(update))
+        return replace(
+            status,
+            update=update,
+            releases=self._names.of_all(update),
+            look_fault=self._roads.log.fault,
+            clock_doubt=self._roads.log.clock_doubt,
+        )
 
     def check(self) -> str:
         """Look for updates now.
