@@ -15,10 +15,12 @@ from vedette.errors import BadInputError, ConfigError
 from vedette.runtime.compose import camera_plan
 from vedette.source.registry import check_spec, kind_of
 from vedette.source.urls import redact_url
+from vedette.telemetry.summary import duration_text
 from vedette.wire.pixels import describe
 
 if TYPE_CHECKING:
     from vedette.config.camera import CameraConfig
+    from vedette.config.updates import UpdateConfig
     from vedette.source.port import SourceSpec
 
 
@@ -72,6 +74,8 @@ def _checked(file: Path) -> tuple[AgentConfig, list[str]]:
     notes = list(config.notes)
     if not Path(config.model.factory).is_dir():
         notes.append(f"model.factory: {config.model.factory} is not on this machine")
+    if config.update is not None and not Path(config.update.root).is_file():
+        notes.append(f"update.root: {config.update.root} is not on this machine")
     for name, camera in config.cameras.items():
         where = f"line {lines.get(('cameras', name), 1)}: cameras.{name}"
         try:
@@ -128,8 +132,16 @@ def _summary(config: AgentConfig) -> list[str]:
         "memory": f"at most {config.limits.ring_memory / 1e6:,.0f} MB for frames",
         "results": config.results.to,
         "state": config.state_dir or "none: nothing is kept between runs",
+        "updates": "none" if config.update is None else _update_line(config.update),
     }
     return [f"{config.origin} is good. It would run:", "", *(f"{key:<10}{row}" for key, row in rows.items())]
+
+
+def _update_line(update: UpdateConfig) -> str:
+    parts = [f"from {redact_url(update.metadata)}", f"looked for every {duration_text(update.poll_s)}"]
+    if update.window is not None:
+        parts.append(f"live within {update.window}")
+    return ", ".join(parts)
 
 
 def _camera_line(camera: CameraConfig) -> str:

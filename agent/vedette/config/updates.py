@@ -28,6 +28,8 @@ def parse_window_text(value: object) -> str:
     """
     if not isinstance(value, str) or not _WINDOW.fullmatch(value):
         raise ValueError('expected local times such as "02:00-05:00", in quotes')
+    if value[:5] == value[6:]:
+        raise ValueError("a window that ends when it starts is none; leave it out for any time")
     return value
 
 

@@ -91,7 +91,7 @@ class Companion(Protocol):
         """Begin."""
         ...
 
-    def stop(self) -> None:
+    def stop(self) -> object:
         """End, within a second; it is told before the children, so that their end means nothing to it."""
         ...
 

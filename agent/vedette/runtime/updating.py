@@ -1,11 +1,7 @@
-"""Updates in the daemon: the driver on a thread of its own, put together from a plan."""
+"""Updates in the daemon: the update thread, put together from a plan, and what is asked of it."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import select
-import threading
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,6 +22,7 @@ from vedette.update.settings import UpdateSettings
 from vedette.update.space import DiskSpace
 from vedette.update.startup import STATE_NAME, OpenedState, open_state
 from vedette.update.store import Store
+from vedette.update.update_thread import UpdateThread
 from vedette.update.veto import thermal_veto
 
 if TYPE_CHECKING:
@@ -34,59 +31,10 @@ if TYPE_CHECKING:
     from vedette.api.messages import AgentStatus
     from vedette.runtime.daemon import Daemon
     from vedette.runtime.plan import RunPlan, UpdatePlan
-    from vedette.update.jobs import Wait
 
 FIRST_LOOK_S = 60.0
-LONGEST_REST_S = 30.0
-STOP_WAIT_S = 1.0
 ANSWER_WITHIN_S = 20.0
 METADATA_NAME = "metadata"
-
-
-class UpdateThread(threading.Thread):
-    """Drives updates until told to stop; its death ends the process, and the record says where to go on."""
-
-    def __init__(self, driver: UpdateDriver, *, notify: Callable[[], None]) -> None:
-        super().__init__(name="update", daemon=True)
-        self.driver = driver
-        self.crash: BaseException | None = None
-        self._notify = notify
-        self._ending = threading.Event()
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        driver.mailbox.wake = self._poke
-
-    def run(self) -> None:
-        """Do the next small thing, again and again."""
-        try:
-            self.driver.start()
-            while not self._ending.is_set():
-                self._rest(self.driver.run_once())
-            self.driver.close()
-        except BaseException as error:  # noqa: BLE001 - reported by the supervisor, which ends the process
-            self.crash = error
-        finally:
-            self._notify()
-
-    def stop(self) -> None:
-        """End it between two small things; one that takes longer is left to the end of the process."""
-        self._ending.set()
-        self._poke()
-        if self.ident is not None:
-            self.join(STOP_WAIT_S)
-
-    def _rest(self, wait: Wait) -> None:
-        if wait.seconds <= 0:
-            return
-        poll = select.poll()
-        poll.register(self._wake, select.POLLIN)
-        if wait.fd is not None:
-            poll.register(wait.fd, select.POLLIN)
-        poll.poll(min(wait.seconds, LONGEST_REST_S) * 1000)
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self._wake)
-
-    def _poke(self) -> None:
-        os.eventfd_write(self._wake, 1)
 
 
 class Updates:
@@ -196,7 +144,7 @@ class OpenedUpdates(NamedTuple):
         if self.opened is None:
             return Updates(self.roads, None, None, self.reason)
         driver = _build_driver(plan, self.plan, self.opened, self.roads, daemon)
-        thread = UpdateThread(driver, notify=daemon.wake)
+        thread = UpdateThread(driver, ended=daemon.wake)
         daemon.companions.append(thread)
         return Updates(self.roads, thread, ReleaseNames(self.opened), "")
 
