@@ -8,11 +8,18 @@ from tests.crash.scenario_journal import JournalScenario
 from tests.crash.scenario_part_file import PartFileScenario
 from tests.crash.scenario_store import StoreScenario
 from tests.crash.scenario_trust import TrustScenario
+from tests.crash.scenario_update import UPDATES
 
 if TYPE_CHECKING:
     from tests.crash.scenario import Scenario
 
-ALL: tuple[Scenario, ...] = (JournalScenario(), PartFileScenario(), StoreScenario(), TrustScenario())
+ALL: tuple[Scenario, ...] = (
+    JournalScenario(),
+    PartFileScenario(),
+    StoreScenario(),
+    TrustScenario(),
+    *UPDATES,
+)
 
 
 def find(name: str) -> Scenario:

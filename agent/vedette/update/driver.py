@@ -39,6 +39,8 @@ RECORD_RETRY_MAX_S = 300.0
 PROVEN_LOOK_S = 5.0
 MUTE_S = 300.0  # a restart of the worker may have to compile a model again
 STATUS_S = 0.5
+DEAF_LOOK_S = 30.0  # an announcement in the phases that take none is remembered for so long
+_DEAF = (Phase.CONFIRM, Phase.ROLLBACK, Phase.REPORT)
 _SERVES = (ef.ServeActive, ef.ServeConfirmed, ef.ServeFactory)
 
 
@@ -165,6 +167,8 @@ class UpdateDriver:
         if after.phase is not before.phase:
             self._slots.end_work()
             self._again = None
+        elif isinstance(event, ev.Announced) and after.phase in _DEAF:
+            self._schedule(ef.Schedule(DEAF_LOOK_S))
         for effect in effects:
             self._carrying.carry_out(effect)
         if after.phase in HOME and not self._events:
@@ -187,7 +191,7 @@ class UpdateDriver:
         """Keep the event for later. What serves must be proven meanwhile, which needs no record."""
         now_ns = self._clock.monotonic_ns()
         before = self._stuck or _Stuck(event, now_ns, 0, 0, Cause.IO_ERROR)
-        wait_s = min(RECORD_RETRY_S * 2.0**before.tries, RECORD_RETRY_MAX_S)
+        wait_s = min(RECORD_RETRY_S * 2.0 ** min(before.tries, 16), RECORD_RETRY_MAX_S)
         wait_s *= 1 + JITTER * self._ports.draw()
         due_ns = now_ns + round(wait_s * 1e9)
         first = self._stuck is None

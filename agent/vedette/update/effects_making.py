@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from vedette import fsops
 from vedette.bundle import disk
 from vedette.bundle.checksums import SUMS_NAME, parse_checksums
-from vedette.errors import BundleError, StorageError
+from vedette.errors import BundleError, StorageError, storage_fault
+from vedette.fsops import Point
 from vedette.update import events as ev
 from vedette.update.causes import Cause
 from vedette.update.effects_fetching import disk_failed
@@ -43,32 +46,26 @@ class Making:
 
     def apply(self, update_id: str, manifest: ReleaseManifest, wanted: Sequence[tuple[int, int]]) -> Job:
         """Make the files of (file, encoding) each; what fails is named, the others are made."""
-        failed: list[Made] = []
-        left: dict[int, MakeFile] = {}
         try:
             staging = self._store.stage(update_id)
-            held = self.stored_files()
-            for file, index in wanted:
-                order = _order(manifest, file, index, staging, held)
-                if order is None:
-                    failed.append(Made(file, Cause.BASE_MISMATCH, "the store no longer has its base"))
-                else:
-                    left[file] = order
+            failed, left = _orders(manifest, wanted, staging, self.stored_files())
+            while left:
+                for made in (yield from self._run(left)):
+                    del left[made.file]
+                    if made.hopeless:
+                        kind = Cause.NO_SPACE if made.cause is Cause.NO_SPACE else Cause.IO_ERROR
+                        return disk_failed(StorageError(made.detail, kind=kind.value), manifest)
+                    if made.cause is not None:
+                        failed.append(made)
+            _sync_names(staging.bundle)
         except StorageError as error:
             return disk_failed(error, manifest)
         except BundleError as error:
             return ev.WorkFailed(Cause.BAD_METADATA, error.cause)
-        while left:
-            for made in (yield from self._run(left)):
-                del left[made.file]
-                if made.hopeless:
-                    kind = Cause.NO_SPACE if made.cause is Cause.NO_SPACE else Cause.IO_ERROR
-                    return disk_failed(StorageError(made.detail, kind=kind.value), manifest)
-                if made.cause is not None:
-                    failed.append(made)
         if not failed:
             return ev.Applied()
-        return ev.ApplyFailed(tuple(sorted(made.file for made in failed)), failed[0].cause or Cause.IO_ERROR)
+        files = tuple(sorted(made.file for made in failed))
+        return ev.ApplyFailed(files, failed[0].cause or Cause.IO_ERROR)
 
     def _run(self, orders: dict[int, MakeFile]) -> Generator[Wait | ev.Event, None, list[Made]]:
         """One child: what it made, and the file that it died with; never nothing."""
@@ -129,11 +126,38 @@ def death_cause(ended: Ended) -> Cause:
     return Cause.CRASH_LOOP
 
 
+def _sync_names(bundle: Path) -> None:
+    """The child synced what is in them; without names the record would promise files that are gone."""
+    try:
+        for folder, _folders, _names in os.walk(bundle, topdown=False):
+            fsops.sync_folder(bundle / folder, Point.OUTPUT)
+    except OSError as error:
+        raise storage_fault(error, f"{bundle} cannot be synced") from error
+
+
 def _message(line: bytes) -> Begun | Made | None:
     try:
         return msgspec.json.decode(line, type=Begun | Made)
     except msgspec.DecodeError:  # the last line of a child that was killed
         return None
+
+
+def _orders(
+    manifest: ReleaseManifest,
+    wanted: Sequence[tuple[int, int]],
+    staging: Staging,
+    held: Mapping[str, Path],
+) -> tuple[list[Made], dict[int, MakeFile]]:
+    """What cannot even be begun, and what the child is told."""
+    failed: list[Made] = []
+    orders: dict[int, MakeFile] = {}
+    for file, index in wanted:
+        order = _order(manifest, file, index, staging, held)
+        if order is None:
+            failed.append(Made(file, Cause.BASE_MISMATCH, "the store no longer has its base"))
+        else:
+            orders[file] = order
+    return failed, orders
 
 
 def _order(

@@ -134,10 +134,10 @@ class Serving:
         self, path: Path, sha256: str, counter: int
     ) -> Generator[Wait | ev.Event, None, ev.ProvenServes | ev.ProvenBad]:
         serves = ev.ProvenServes(sha256, counter)
+        booting, self._booting = self._booting, None
         if self._live.serving() == path:
             self._live.confirm()
             return serves
-        booting, self._booting = self._booting, None
         if booting == path and (yield from self._until_booted(path)):
             return serves
         self._live.switch(path)

@@ -6,6 +6,7 @@ is a power cut of the process: new objects on the same disk.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import random
@@ -43,14 +44,13 @@ from vedette.wire.release import (
     ReleaseNeeds,
     build_manifest,
 )
-from vedette.wire.rollout import BUCKETS, Guards, Rollout, Window
+from vedette.wire.rollout import BUCKETS, Rollout, Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from vedette.errors import VedetteError
-    from vedette.update.effects import Effect
     from vedette.update.jobs import Child, Limits
     from vedette.update.outbox import OutboxEntry
     from vedette.update.record import Report, UpdateRecord
@@ -85,7 +85,9 @@ class Publisher:
         """A bundle with some weights; `play` tells the stub engine how to behave."""
         root = self.folder / f"v{version}"
         files = {"weights.bin": weights(version)}
-        return played_bundle(root, spec={"version": str(version), "sidecars": ["weights.bin"]}, files=files, **play)
+        return played_bundle(
+            root, spec={"version": str(version), "sidecars": ["weights.bin"]}, files=files, **play
+        )
 
     def release(
         self, version: int, bundle: Path, *, base: Path | None = None, needs: ReleaseNeeds = RUNTIME_NEEDS
@@ -209,6 +211,7 @@ class Behaviour:
     frames: bool = True
 
 
+@functools.cache
 def version_of(bundle: Path) -> str:
     """The version in a bundle's model.yaml."""
     lines = (bundle / "model.yaml").read_text(encoding="utf-8").splitlines()
@@ -279,7 +282,9 @@ class FakeLive:
         if self._shadow is not None:
             return self._stats(self._behaviour(self._shadow), self._time_s() - self._shadow_s, shadow=True)
         if self._next is not None or self._given_up:
-            return WindowStats(0.0, 0, 0, None, bool(self._given_up), self._given_up, given_up=bool(self._given_up))
+            return WindowStats(
+                0.0, 0, 0, None, bool(self._given_up), self._given_up, given_up=bool(self._given_up)
+            )
         return self._stats(self._behaviour(self._now), self._time_s() - self._since_s)
 
     def baseline(self) -> WindowStats:
@@ -328,9 +333,7 @@ class FakeSpace:
         raise AssertionError("the plan decides about space")
 
 
-def inline_child(
-    module: str, spec: bytes, limits: Limits, on_line: Callable[[bytes], None]
-) -> Child:
+def inline_child(module: str, spec: bytes, limits: Limits, on_line: Callable[[bytes], None]) -> Child:
     """The same work in this process: quick, and its durable steps can be traced."""
     del limits
     yield from ()
@@ -491,5 +494,3 @@ class Box:
                 raise NotFoundError("no such blob")
 
         self.fetcher.fail = fail
-
-
