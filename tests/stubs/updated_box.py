@@ -37,7 +37,7 @@ class UpdatedBox:
             {CAMERA: CLIP},
             engine={"plugins": PLUGINS, "restart": {"backoff_min_s": 0.05, "backoff_max_s": 0.2}},
             device={"id": "box-1", "labels": {"class": "desk"}},
-            state_dir=str(folder / "state"),
+            state_dir="../box/state",  # a detour, as configurations in a checkout take
             results={"to": str(self.results)},
             control={"socket": str(self.socket)},
             update={"metadata": repository, "root": str(root), "poll_s": 0.5, "reserve": "1MB"},

@@ -46,4 +46,4 @@ def socket_of(config_path: Path | None, socket_path: Path | None) -> Path:
             f"{config_path}: an agent without `state_dir` has no control socket",
             cure="set `state_dir`, or `control: {socket: PATH}`",
         )
-    return found
+    return found.resolve()

@@ -61,7 +61,8 @@ def plan_from_config(config: AgentConfig) -> RunPlan:
         results_to=None if config.results.to == "stdout" else Path(config.results.to),
         outlives_model=config.update is not None,
         device=config.device.id,
-        control_socket=config.control_socket,
+        # A socket's path may have 107 bytes; a detour over `..` must not cost any.
+        control_socket=None if config.control_socket is None else config.control_socket.resolve(),
         update=update_plan(config),
     )
 

@@ -156,6 +156,9 @@ def open_updates(plan: UpdatePlan, factory: Path) -> OpenedUpdates:
         ConfigError: The first root metadata is not there, or the repository's URL is none.
         UnavailableError: Another agent uses the state folder.
     """
+    # Files of bundles are opened below real paths only, so that no link leads out of one.
+    factory = factory.resolve()
+    plan = replace(plan, state_dir=plan.state_dir.resolve())
     roads = Roads(plan, plan.state_dir / STATE_NAME)
     try:
         plan.state_dir.mkdir(parents=True, exist_ok=True)
