@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
@@ -122,6 +123,7 @@ def compare(contenders: Mapping[str, Callable[[], object]], *, rounds: int) -> R
     gc.freeze()
     taken: list[tuple[float, dict[str, NDArray[np.int64]]]] = []
     for number in range(rounds):
+        sys.stderr.write(f"round {number + 1} of {rounds}, waiting for the machine to be quiet first\n")
         order = list(contenders) if number % 2 == 0 else list(contenders)[::-1]
         times, noisiest = {}, 0.0
         for name in order:

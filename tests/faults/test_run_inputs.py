@@ -9,26 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.stubs.commands import AGENT, Command, agent, check_books, whole_lines, write_config
+from tests.stubs.frames import HEIGHT, RAW_BYTES, RAW_VIDEO, WIDTH, Y4M_BYTES, raw_frames, y4m_frames
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = pytest.mark.system
-
-WIDTH, HEIGHT = 64, 48
-RAW_BYTES = WIDTH * HEIGHT * 3
-RAW_VIDEO = ("--format", "rawvideo", "--size", f"{WIDTH}x{HEIGHT}", "--pix-fmt", "bgr24")
-Y4M_HEADER = f"YUV4MPEG2 W{WIDTH} H{HEIGHT} F25:1 Ip A1:1 C420jpeg\n".encode()
-Y4M_BYTES = WIDTH * HEIGHT * 3 // 2
-
-
-def raw_frames(count: int, *, tail_bytes: int = 0) -> bytes:
-    return b"".join(bytes([index % 256]) * RAW_BYTES for index in range(count)) + b"\x80" * tail_bytes
-
-
-def y4m_frames(count: int, *, tail_bytes: int = 0) -> bytes:
-    frames = b"".join(b"FRAME\n" + bytes([index % 256]) * Y4M_BYTES for index in range(count))
-    return Y4M_HEADER + frames + (b"FRAME\n" + b"\x80" * tail_bytes if tail_bytes else b"")
 
 
 @pytest.mark.parametrize(
@@ -139,14 +125,14 @@ def test_memory_for_frames_that_is_too_small_is_exit_78(bundle: Path, tmp_path: 
     assert b"limits.ring_memory to at least 24895488" in ended.stderr
 
 
-def test_a_summary_that_cannot_be_written_is_an_error_of_its_own(bundle: Path, tmp_path: Path) -> None:
-    """The results are out by then; the missing file is said, without a traceback."""
+def test_a_summary_that_cannot_be_written_is_said_before_anything_runs(bundle: Path, tmp_path: Path) -> None:
+    """Not after a night of frames: exit 2, no line, no traceback."""
     cameras = {"front": {"input": "synthetic:64x48?frames=3"}}
     config = write_config(tmp_path, bundle, cameras, options={})
     ended = agent("run", "--config", config, "--summary-json", tmp_path / "no" / "folder.json")
-    assert ended.returncode == 69
-    assert len(whole_lines(ended.stdout)) == 3
+    assert (ended.returncode, ended.stdout) == (2, b"")
     assert b"cannot write the summary" in ended.stderr
+    assert b"cure:" in ended.stderr
     assert b"Traceback" not in ended.stderr
 
 

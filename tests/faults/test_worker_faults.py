@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +13,7 @@ from tests.stubs.running import Running, camera, frame_call, plan, worker
 from tests.stubs.waiting import until
 
 from vedette.errors import BadInputError, UnavailableError
+from vedette.runtime.child import Child
 from vedette.runtime.plan import RestartPolicy
 
 if TYPE_CHECKING:
@@ -213,3 +216,58 @@ def test_case_1_a_lost_accelerator_ends_or_degrades_as_the_policy_says(bundle: P
     report = warned.daemon.generation.ready.accelerator
     assert (report.effective, report.degraded) == ("cpu", True)
     assert [skipped.accelerator for skipped in report.skipped] == ["cuda"]
+
+
+@pytest.mark.parametrize("source", ["synthetic:64x48?frames=12", "synthetic:64x48@40"])
+def test_a_frame_lost_in_a_crash_keeps_the_time_of_its_capture(bundle: Path, source: str) -> None:
+    """Its slot may be written anew by then, so the time is kept elsewhere; a hang makes the gap large."""
+    hanging = worker(bundle, hang_on=frame_call(4))
+    with Running(plan(hanging, camera("front", source), hang_timeout_s=0.5)) as run:
+        until(lambda: run.failures("front"), "a frame hangs")
+        noticed_ns = time.monotonic_ns()
+    results = run.sink.of("front")
+    lost = next(index for index, result in enumerate(results) if result.failed)
+    assert noticed_ns - results[lost].captured_ns > 0.4e9
+    times_ns = [result.captured_ns for result in results]
+    assert times_ns == sorted(times_ns)
+
+
+@pytest.mark.parametrize(
+    ("said", "detail"),
+    [
+        ("INFO: Created TensorFlow Lite XNNPACK delegate for CPU.", ""),
+        ("I0000 00:00:1700000000.000000 1 x.cc:1] hello", ""),
+        ("terminate called without an active exception\nINFO: Created a delegate.", "terminate called"),
+        ("W0000 00:00:17 1 x.cc:1] no memory", "W0000"),
+    ],
+)
+def test_a_banner_is_no_cause_of_death(said: str, detail: str) -> None:
+    """What libraries print when all is well is passed over; what they complain of is kept."""
+    read_fd, write_fd = os.pipe2(os.O_NONBLOCK)
+    child = Child.__new__(Child)
+    child.stderr_fd, child._stderr = read_fd, b""
+    os.write(write_fd, said.encode())
+    os.close(write_fd)
+    try:
+        words = child.last_words()
+    finally:
+        os.close(read_fd)
+    assert words.startswith(detail)
+    assert bool(words) == bool(detail)
+
+
+def test_a_worker_that_finds_no_descriptor_left_is_told_from_a_bad_bundle(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`ulimit -n 12`: the cure is the limit, not the bundle."""
+
+    def start(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr("vedette.runtime.generation.WorkerProcess", start)
+    restart = RestartPolicy(budget=1, backoff_min_s=0.001, backoff_max_s=0.002)
+    with Running(plan(worker(bundle), camera("front", LIVE, live=True), restart=restart)) as run:
+        run.wait()
+    assert isinstance(run.error, UnavailableError)
+    assert run.error.cure is not None
+    assert "LimitNOFILE" in run.error.cure

@@ -21,6 +21,8 @@ class ListSink:
     ) -> None:
         self.frames: list[tuple[FrameFormat, bytes, int]] = []
         self.drops: Counter[DropCause] = Counter()
+        self.files: list[str] = []
+        self.remarks: list[str] = []
         self.alive_calls = 0
         self._stop_after = stop_after
         self._stop_when = stop_when
@@ -34,16 +36,21 @@ class ListSink:
         self._lent = (frame_format, memory)
         return memoryview(memory)
 
-    def publish(self, captured_ns: int) -> None:
+    def publish(self, captured_ns: int, file: str = "") -> None:
         """Keep the frame."""
         assert self._lent is not None, "publish without acquire"
         frame_format, memory = self._lent
         self._lent = None
+        self.files.append(file)
         self.frames.append((frame_format, bytes(memory), captured_ns))
 
     def drop(self, cause: DropCause, count: int = 1) -> None:
         """Count."""
         self.drops[cause] += count
+
+    def remark(self, text: str) -> None:
+        """Keep it."""
+        self.remarks.append(text)
 
     def alive(self) -> None:
         """Count."""

@@ -199,6 +199,51 @@ def test_case_16_padding_is_found_and_the_line_with_it_is_printed(
 
 
 @pytest.mark.parametrize(
+    ("pixel", "options"),
+    [
+        ("bgr24", ("--size", "160x144", "--pix-fmt", "bgr24")),
+        ("nv12", ("--size", "176x144", "--pix-fmt", "bgr24")),
+    ],
+    ids=["another width", "another pixel format"],
+)
+def test_a_length_that_happens_to_fit_proves_nothing_against_the_pixels(
+    encode: Callable[..., bytes], pixel: str, options: tuple[str, ...]
+) -> None:
+    """33 frames of 160x144 are as long as 30 of 176x144, and two of NV12 as one of BGR: rows tell."""
+    said = check(encode("carphone_pristine", "-f", "rawvideo", "-pix_fmt", pixel), *options)
+    assert said.code == 65
+    assert "every picture would be sheared" in said.err
+    assert f"--size 176x144 --pix-fmt {pixel} (30 frames)" in said.err
+    assert rows_of(said.out)["alignment"].startswith("wrong: rows look")
+    assert "use" not in rows_of(said.out)
+
+
+@pytest.mark.parametrize("clip", ["bikes", "carphone_pristine", "bigbuckbunny"])
+@pytest.mark.parametrize("pixel", ["bgr24", "nv12", "yuv420p", "gray", "yuyv422", "bgra"])
+def test_a_right_description_is_never_doubted(encode: Callable[..., bytes], clip: str, pixel: str) -> None:
+    """Real pictures in every layout: the rows that were declared are those that are found, or none."""
+    size = {"bikes": "640x272", "carphone_pristine": "176x144", "bigbuckbunny": "1280x720"}[clip]
+    stdin = encode(clip, "-f", "rawvideo", "-pix_fmt", pixel, "-frames:v", "3")
+    said = check(stdin, "--size", size, "--pix-fmt", "gray8" if pixel == "gray" else pixel)
+    assert said.code == 0, said.err
+
+
+def test_no_whole_frame_is_no_good_alignment() -> None:
+    """A header and nothing more."""
+    said = check(b"YUV4MPEG2 W64 H48 F25:1\n")
+    assert said.code == 65
+    assert "good" not in rows_of(said.out)["alignment"]
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf"])
+def test_a_time_that_is_none_is_a_wrong_call(seconds: str) -> None:
+    """Exit 2, no traceback."""
+    said = check(b"x", "--seconds", seconds)
+    assert said.code == 2
+    assert "Traceback" not in said.err
+
+
+@pytest.mark.parametrize(
     ("stdin", "options", "cause", "cure"),
     [
         (b"", (), "nothing came out of the pipe", "producer's messages"),

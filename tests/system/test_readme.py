@@ -66,7 +66,7 @@ def test_a_command_of_the_readme_runs(command: str, place: Path) -> None:
 
 def test_every_command_of_the_program_is_in_the_table() -> None:
     """The table of commands and `--help` name the same ones."""
-    from vedette.cli.main import COMMANDS
+    from vedette.cli.commands import COMMANDS
 
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `vedette-agent ([a-z-]+)", text, re.MULTILINE)) == set(COMMANDS)

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 from vedette.cli.frame_options import parse_size
-from vedette.cli.model_options import model_options, worker_spec_from
+from vedette.cli.model_options import BundlePath, model_options, worker_spec_from
 from vedette.cli.terminal import Terminal
 from vedette.runtime.benchmark import BenchReport, Percentiles, run_benchmark
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from vedette.config.notation import PictureSize
 
 
 @click.command()
-@click.argument("bundle", type=click.Path(path_type=Path))
+@click.argument("bundle", type=BundlePath())
 @click.option("--size", callback=parse_size, default="640x480", show_default=True, help="Frame size.")
 @click.option("--frames", type=click.IntRange(50), default=1000, show_default=True, help="Frames in all.")
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="Alternating rounds.")

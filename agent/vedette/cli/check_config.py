@@ -10,11 +10,11 @@ import click
 import msgspec
 
 from vedette.config.agent import AgentConfig, parse_config, read_config_text
-from vedette.config.document import line_index
-from vedette.errors import BadInputError, ConfigError
-from vedette.runtime.compose import camera_plan
-from vedette.source.registry import check_spec, kind_of
+from vedette.config.camera import is_path
+from vedette.errors import ConfigError
+from vedette.runtime.preflight import check_on_this_box, shown
 from vedette.source.urls import redact_url
+<<<<<<< HEAD
 from vedette.telemetry.summary import duration_text
 from vedette.wire.pixels import describe
 
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from vedette.config.camera import CameraConfig
     from vedette.config.updates import UpdateConfig
     from vedette.source.port import SourceSpec
+=======
+
+if TYPE_CHECKING:
+    from vedette.config.camera import CameraConfig
+>>>>>>> merging
 
 
 class _Verdict(msgspec.Struct, frozen=True):
@@ -42,7 +47,8 @@ class _Verdict(msgspec.Struct, frozen=True):
 def check_config(context: click.Context, file: Path, *, as_json: bool) -> None:
     """Check a configuration FILE: report every problem at once, or show what would run.
 
-    Nothing is opened or started, neither cameras nor the model. The exit code is 0 for a good file, else 78.
+    Files and folders that it names must be on this machine. Nothing is opened or started, neither cameras nor
+    the model. The exit code is 0 for a good file, else 78.
     """
     try:
         config, notes = _checked(file)
@@ -53,7 +59,7 @@ def check_config(context: click.Context, file: Path, *, as_json: bool) -> None:
         context.exit(ConfigError.exit_code)
     if as_json:
         shown = _as_builtins(config)
-        verdict = _Verdict(v=1, file=str(file), ok=True, problems=(), notes=tuple(notes), config=shown)
+        verdict = _Verdict(v=1, file=str(file), ok=True, problems=(), notes=notes, config=shown)
         click.echo(msgspec.json.encode(verdict).decode())
         return
     click.echo("\n".join(_summary(config)))
@@ -61,14 +67,15 @@ def check_config(context: click.Context, file: Path, *, as_json: bool) -> None:
         click.echo(f"note: {note}", err=True)
 
 
-def _checked(file: Path) -> tuple[AgentConfig, list[str]]:
-    """The configuration, its cameras judged as `run` would judge them, and notes on what is not here.
+def _checked(file: Path) -> tuple[AgentConfig, tuple[str, ...]]:
+    """The configuration, judged as `run` would judge it, and its notes.
 
     Raises:
         ConfigError: With every problem.
     """
     text = read_config_text(file)
     config = parse_config(text, origin=file, environ=os.environ)
+<<<<<<< HEAD
     lines = line_index(text)
     problems: list[str] = []
     notes = list(config.notes)
@@ -107,6 +114,10 @@ def _judge(spec: SourceSpec) -> None:
         except ValueError as error:
             raise ConfigError(str(error)) from error
     kind_of(spec)
+=======
+    check_on_this_box(config, text)
+    return config, config.notes
+>>>>>>> merging
 
 
 def _as_builtins(config: AgentConfig) -> dict[str, Any]:
@@ -125,14 +136,19 @@ def _summary(config: AgentConfig) -> list[str]:
     cameras = (f"{name:<{width}}  {_camera_line(camera)}" for name, camera in config.cameras.items())
     rows = {
         "device": config.device.id + (f" at {config.device.site}" if config.device.site else ""),
-        "model": (f"{config.model.name} from " if config.model.name else "") + config.model.factory,
+        "model": (f"{config.model.name} from " if config.model.name else "") + shown(config.model.factory),
         "engine": ", then ".join(engine.accelerators)
         + f"; threads: {engine.threads}; if the first is not in effect: {engine.on_fallback}",
         "cameras": f"\n{'':<10}".join(cameras),
         "memory": f"at most {config.limits.ring_memory / 1e6:,.0f} MB for frames",
+<<<<<<< HEAD
         "results": config.results.to,
         "state": config.state_dir or "none: nothing is kept between runs",
         "updates": "none" if config.update is None else _update_line(config.update),
+=======
+        "results": config.results.to if config.results.to == "stdout" else shown(config.results.to),
+        "state": shown(config.state_dir) if config.state_dir else "none: nothing is kept between runs",
+>>>>>>> merging
     }
     return [f"{config.origin} is good. It would run:", "", *(f"{key:<10}{row}" for key, row in rows.items())]
 
@@ -145,7 +161,7 @@ def _update_line(update: UpdateConfig) -> str:
 
 
 def _camera_line(camera: CameraConfig) -> str:
-    parts = ["standard input" if camera.reads_stdin else redact_url(camera.input)]
+    parts = [_input_text(camera)]
     if camera.format is not None:
         parts.append(camera.format)
     if camera.size is not None:
@@ -162,3 +178,11 @@ def _camera_line(camera: CameraConfig) -> str:
     elif camera.max_age_ms != "auto":
         parts.append(f"at most {camera.max_age_ms:g} ms old")
     return ", ".join(parts)
+
+
+def _input_text(camera: CameraConfig) -> str:
+    if camera.reads_stdin:
+        return "standard input"
+    if is_path(camera.input) and not camera.input.startswith("/dev/"):
+        return shown(camera.input)
+    return redact_url(camera.input)

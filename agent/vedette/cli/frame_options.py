@@ -2,16 +2,46 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
-from vedette.config.notation import PictureSize
+from vedette.config.notation import PictureSize, parse_byte_size, parse_name
+from vedette.errors import ConfigError, UsageError
 from vedette.source.port import SourceSpec
-from vedette.wire.pixels import ColorMatrix, ColorRange, PixelFormat
+from vedette.source.registry import check_spec
+from vedette.wire.pixels import ColorMatrix, ColorRange, PixelFormat, describe
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class FiniteRange(click.FloatRange):
+    """A range of numbers that `nan` and `inf` are not in."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - click's signature
+        """See click."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is no number that can be used.", param, ctx)
+        return number
+
+
+def parse_ring_memory(_context: click.Context, _option: click.Parameter, value: str) -> int:
+    """A click callback for bytes with their unit: `256MB`, `1.5GiB`."""
+    try:
+        return parse_byte_size(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def parse_camera(_context: click.Context, _option: click.Parameter, value: str) -> str:
+    """A click callback for a camera's name, as strict as the configuration."""
+    try:
+        return parse_name(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def parse_size(_context: click.Context, _option: click.Parameter, value: str | None) -> PictureSize | None:
@@ -44,7 +74,7 @@ def frame_options(command: F) -> F:
                 "--format",
                 "container",
                 type=click.Choice(["y4m", "rawvideo", "mjpeg"]),
-                help="Framing of the pipe.",
+                help="Framing of the pipe; y4m and mjpeg announce themselves.",
             ),
             click.option("--size", callback=parse_size, help="WxH of raw video, such as 640x480."),
             click.option(
@@ -81,7 +111,7 @@ def source_spec_from(
     return SourceSpec(
         camera=camera,
         input="-",
-        container=container or "",
+        container=container or ("rawvideo" if size is not None and pix_fmt is not None else ""),
         width=0 if size is None else size.width,
         height=0 if size is None else size.height,
         pixel=None if pix_fmt is None else PixelFormat(pix_fmt),
@@ -92,3 +122,40 @@ def source_spec_from(
         fps=fps,
         live=live,
     )
+
+
+def check_frames(spec: SourceSpec) -> None:
+    """Refuse half a description of raw video, and one that cannot be, before anything is read.
+
+    Raises:
+        UsageError: Those.
+    """
+    raw = (spec.width, spec.pixel is not None, spec.strides, spec.padded_height)
+    if spec.container in ("y4m", "mjpeg") and any(raw):
+        raise UsageError(
+            f"--size, --pix-fmt, --stride and --padded-height do nothing with --format {spec.container}",
+            cure="leave them out: the stream itself tells its size",
+        )
+    if any(raw) and not (spec.width and spec.pixel):
+        raise UsageError(
+            "raw video is described by --size and --pix-fmt together",
+            cure="give both, or neither to see what `vedette-agent ingest-check` makes of the pixels",
+        )
+    try:
+        check_spec(spec)
+        if spec.width and spec.pixel:
+            describe(
+                spec.width, spec.height, spec.pixel, strides=spec.strides, padded_height=spec.padded_height
+            )
+    except ConfigError as error:
+        raise as_usage(error) from error
+    except ValueError as error:
+        raise UsageError(
+            f"there are no such frames: {error}",
+            cure="give --size, --pix-fmt, --stride and --padded-height as the producer has them",
+        ) from error
+
+
+def as_usage(error: ConfigError) -> UsageError:
+    """The same mistake where the command line is all the configuration there is."""
+    return UsageError("; ".join((error.cause, *error.problems)), cure=error.cure)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from vedette.cli.frame_options import frame_options, source_spec_from
+from vedette.cli.frame_options import FiniteRange, check_frames, frame_options, source_spec_from
 from vedette.cli.terminal import Terminal
 from vedette.errors import BadInputError, UsageError
 from vedette.source.inspection import Inspection, inspect_pipe
@@ -40,14 +40,21 @@ class Verdict(msgspec.Struct, frozen=True):
     found: Inspection | None
 
 
-@click.command("ingest-check")
+EXAMPLES = """\b
+Examples:
+  ffmpeg -i clip.mp4 -f yuv4mpegpipe - | vedette-agent ingest-check
+  camera | vedette-agent ingest-check --size 641x479 --pix-fmt bgr24
+"""
+
+
+@click.command("ingest-check", epilog=EXAMPLES)
 @frame_options
 @click.option(
     "--frames", type=click.IntRange(2), default=100, show_default=True, help="Stop after so many frames."
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(0, 3600, min_open=True),
+    type=FiniteRange(0, 3600, min_open=True),
     default=5.0,
     show_default=True,
     help="Stop after so long.",
@@ -60,11 +67,7 @@ def ingest_check(
     as_json: bool,
     **frame: Any,  # noqa: ANN401 - the frame options, read by source_spec_from
 ) -> None:
-    r"""Tell what is in the pipe on standard input, and the exact `pipe` command for it.
-
-    \b
-    ffmpeg -i clip.mp4 -f yuv4mpegpipe - | vedette-agent ingest-check
-    camera | vedette-agent ingest-check --size 641x479 --pix-fmt bgr24
+    """Tell what is in the pipe on standard input, and the exact `pipe` command for it.
 
     y4m and MJPEG announce themselves. Raw video has to be described; where the description does not fit, the
     pixels often tell what would. The exit code is 0 when the printed command fits, else 65.
@@ -75,7 +78,7 @@ def ingest_check(
             cure="pipe something in: ffmpeg ... -f yuv4mpegpipe - | vedette-agent ingest-check",
         )
     spec = source_spec_from(camera="pipe", live=False, fps=0.0, **frame)
-    _check_usage(spec)
+    check_frames(spec)
     terminal = Terminal()
     terminal.status(f"looking at the pipe, up to {frames} frames or {seconds:g} s ...")
     verdict = examine(spec, limit_frames=frames, limit_s=seconds)
@@ -88,36 +91,12 @@ def ingest_check(
         raise BadInputError(verdict.cause, cure=verdict.cure)
 
 
-def _check_usage(spec: SourceSpec) -> None:
-    """Refuse half a description, and one that cannot be.
-
-    Raises:
-        UsageError: Those.
-    """
-    raw = (spec.width, spec.pixel is not None, spec.strides, spec.padded_height)
-    if spec.container in ("y4m", "mjpeg") and any(raw):
-        raise UsageError(
-            f"--size, --pix-fmt, --stride and --padded-height do nothing with --format {spec.container}",
-            cure="leave them out: the stream itself tells its size",
-        )
-    if any(raw) and not (spec.width and spec.pixel):
-        raise UsageError(
-            "raw video is described by --size and --pix-fmt together",
-            cure="give both, or neither to see what the pixels tell",
-        )
-    if spec.width and spec.pixel:
-        try:
-            _declared(spec, spec.strides)
-        except ValueError as error:
-            raise UsageError(f"there are no such frames: {error}") from error
-
-
 def examine(spec: SourceSpec, *, limit_frames: int, limit_s: float) -> Verdict:
     """Look at standard input and judge what is there."""
     try:
         found = inspect_pipe(
             STDIN_FD,
-            container=spec.container or ("rawvideo" if spec.width else ""),
+            container=spec.container,
             width=spec.width,
             height=spec.height,
             pixel=spec.pixel,
@@ -145,20 +124,30 @@ def fault_of(found: Inspection, spec: SourceSpec) -> tuple[str, str] | None:
         return _no_frame(found)
     if found.container != "rawvideo" or found.format is None:
         return None
-    padded = bool(found.stride_bytes) and found.stride_bytes != found.format.planes[0].stride_bytes
+    sheared = rows_differ(found)
     if found.misaligned:
         cause = (
             f"{found.read_bytes:,} bytes are no whole number of frames of {found.format.frame_bytes:,}: "
             f"{found.leftover_bytes:,} bytes are left over"
         )
-        return cause, _cure(found, spec, padded=padded)
-    if padded and not found.ended:
+        return cause, _cure(found, spec)
+    if sheared:
         cause = (
             f"rows look {found.stride_bytes:,} bytes apart and not "
             f"{found.format.planes[0].stride_bytes:,}: every picture would be sheared"
         )
-        return cause, _cure(found, spec, padded=padded)
+        return cause, _cure(found, spec)
     return None
+
+
+def rows_differ(found: Inspection) -> bool:
+    """Whether the pixels show other rows than those that were declared."""
+    declared = found.format
+    return (
+        declared is not None
+        and bool(found.stride_bytes)
+        and found.stride_bytes != declared.planes[0].stride_bytes
+    )
 
 
 def _undescribed(found: Inspection) -> tuple[str, str]:
@@ -189,10 +178,15 @@ def _no_frame(found: Inspection) -> tuple[str, str]:
     return came, "look at the producer: it ended early, or the size that was declared is too large"
 
 
-def _cure(found: Inspection, spec: SourceSpec, *, padded: bool) -> str:
-    """What would fit instead: padded rows or columns, another geometry, or nothing that is known."""
+def _cure(found: Inspection, spec: SourceSpec) -> str:
+    """What would fit instead: another geometry, padded rows or columns, or nothing that is known."""
+    differ = rows_differ(found)
+    # Rows that are closer than a row is long cannot be padding: width or pixel format is another.
+    padded = differ and found.stride_bytes >= _declared(spec, ()).planes[0].row_bytes
     strides = strides_like(found, spec) if padded else spec.strides
-    rows = f"rows look {found.stride_bytes:,} bytes apart; " if padded else ""
+    rows = f"rows look {found.stride_bytes:,} bytes apart; " if differ else ""
+    if differ and found.suggestions:
+        return f"{rows}with such rows this would fit:\n    " + "\n    ".join(found.suggestions)
     if fitting := stored_like(found, spec, strides):
         return f"{rows}this fits the length:\n    {pipe_command('rawvideo', fitting)}"
     if found.suggestions:
@@ -301,8 +295,12 @@ def _rate(found: Inspection) -> str:
 
 
 def _alignment(found: Inspection) -> str:
+    if not found.frames:
+        return "not to be told: not one whole frame came"
     if found.misaligned:
         return f"the input ended {found.leftover_bytes:,} bytes into a frame"
+    if rows_differ(found):
+        return f"wrong: rows look {found.stride_bytes:,} bytes apart"
     if found.ended:
         return "good: the input ended with a whole frame"
     if found.container == "rawvideo":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pathlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,6 +17,27 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class BundlePath(click.Path):
+    """The folder of a bundle; its name goes to the worker as text, so it has to be text."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=pathlib.Path)
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 - click's signature
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Path:
+        """See click."""
+        path = pathlib.Path(os.fsdecode(super().convert(value, param, ctx)))
+        try:
+            str(path).encode()
+        except UnicodeEncodeError:
+            self.fail(f"{str(path)!r} is no UTF-8 text (or the locale is none of UTF-8).", param, ctx)
+        return path
 
 
 def model_options(command: F) -> F:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from vedette.cli.model_options import model_options, worker_spec_from
+from vedette.cli.model_options import BundlePath, model_options, worker_spec_from
 from vedette.cli.terminal import Terminal
 from vedette.runtime.probe import ProbeReport, run_probe
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 
 @click.command()
-@click.argument("bundle", type=click.Path(path_type=Path))
+@click.argument("bundle", type=BundlePath())
 @click.option("--runs", type=click.IntRange(1), default=50, show_default=True, help="Frames for the latency.")
 @model_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")

@@ -9,8 +9,9 @@ import click
 
 from vedette.cli.serving import serve
 from vedette.cli.terminal import Terminal
-from vedette.config.agent import load_config
+from vedette.config.agent import parse_config, read_config_text
 from vedette.runtime.compose import plan_from_config
+from vedette.runtime.preflight import check_on_this_box, prepare_state_dir
 
 
 @click.command()
@@ -27,7 +28,10 @@ def run(config_path: Path, summary_json: Path | None, *, quiet: bool) -> None:
     Results are JSON lines on standard output, or in the file that `results.to` names. It ends by itself when
     all inputs are files that have ended; SIGTERM and Ctrl-C end it cleanly.
     """
-    config = load_config(config_path, os.environ)
+    text = read_config_text(config_path)
+    config = parse_config(text, origin=config_path, environ=os.environ)
+    check_on_this_box(config, text)
+    prepare_state_dir(config)
     terminal = Terminal(quiet=quiet)
     for note in config.notes:
         terminal.say(note)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import TYPE_CHECKING
 
-from vedette.clock import SystemClock
 from vedette.errors import InternalError, UnavailableError, UsageError
 from vedette.runtime.compose import build_agent
 from vedette.runtime.daemon import Stopping
+from vedette.runtime.sinks import SinkClosedError
 from vedette.telemetry.live import LiveStatus
 from vedette.telemetry.summary import summarise, to_json
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vedette.cli.terminal import Terminal
+    from vedette.errors import VedetteError
     from vedette.runtime.compose import Agent
     from vedette.runtime.daemon import Daemon
     from vedette.runtime.plan import RunPlan
@@ -26,34 +28,84 @@ STATUS_EVERY_S = 0.5
 SEPARATOR = " · "
 
 
-def serve(plan: RunPlan, terminal: Terminal, *, summary_to: Path | None = None) -> None:
+def serve(
+    plan: RunPlan, terminal: Terminal, *, summary_to: Path | None = None, reader_may_leave: bool = False
+) -> None:
     """Run until the inputs end or a signal comes.
 
+    Args:
+        plan: What to run.
+        terminal: Where remarks and the summary go.
+        summary_to: Where the summary goes as JSON.
+        reader_may_leave: A consumer that closes its pipe has seen enough; else that is an error.
+
     Raises:
-        UsageError: Standard output is closed and results should go there.
-        VedetteError: Why a camera or the model could not be served; the summary is shown before.
+        UsageError: Standard output is closed and results should go there, or the summary has no place.
+        VedetteError: Why a camera or the model could not be served, or results were lost; the summary is
+            shown before.
     """
     if plan.results_to is None and sys.stdout is None:
         raise UsageError(
             "standard output is closed, results are written there",
             cure="redirect it: `> results.jsonl`, or name a file in `results.to`",
         )
-    clock = SystemClock()
+    check_summary_path(summary_to)
     stopping = Stopping()
     stopping.on_signals()
     line = _StatusLine(terminal)
-    daemon = build_agent(plan, stopping, say=terminal.say, on_tick=line.tick).daemon
-    error = daemon.run()
-    summary = summary_of(daemon, (clock.monotonic_ns() - daemon.started_ns) / 1e9)
+    try:
+        daemon = build_agent(plan, stopping, say=terminal.say, on_tick=line.tick).daemon
+    except UnavailableError:
+        if not stopping.event.is_set():
+            raise
+        terminal.say(f"stopped: {stopping.reason}")
+        return
+    error = _outcome(daemon, daemon.run(), terminal, reader_may_leave=reader_may_leave)
+    summary = summary_of(daemon, time.monotonic_ns())
     if stopping.reason:
         terminal.say(f"stopped: {stopping.reason}")
-    terminal.summary(summary)
+    if summary.engine is not None or any(camera.frames_in for camera in summary.cameras):
+        terminal.summary(summary)
     if summary_to is not None:
         _write_summary(summary_to, summary)
     if error is not None:
         raise error
     if summary.imbalance:
         raise InternalError(f"frames are not accounted for: {summary.imbalance}")
+
+
+def _outcome(
+    daemon: Daemon, error: VedetteError | None, terminal: Terminal, *, reader_may_leave: bool
+) -> VedetteError | None:
+    """What the exit code tells: a loss of results says how many, and a reader may have left on purpose."""
+    lost = daemon.results.sink_error
+    if lost is None or error is not lost:
+        return error
+    count = daemon.results.undelivered
+    words = f"{count:,} answer{' was' if count == 1 else 's were'} not delivered"
+    if isinstance(lost, SinkClosedError) and reader_may_leave:
+        terminal.say(f"{lost.cause}; {words}")
+        return None
+    return UnavailableError(f"{lost.cause}; {words}", cure=lost.cure)
+
+
+def check_summary_path(path: Path | None) -> None:
+    """Refuse a place where no summary could be written, before anything runs.
+
+    Raises:
+        UsageError: Its folder is missing or may not be written to, or it is a folder.
+    """
+    if path is None:
+        return
+    if path.is_dir():
+        fault = "it is a folder"
+    elif not path.parent.is_dir():
+        fault = f"there is no folder {path.parent}"
+    elif not os.access(path if path.exists() else path.parent, os.W_OK):
+        fault = "no right to write there"
+    else:
+        return
+    raise UsageError(f"cannot write the summary to {path}: {fault}", cure="give another --summary-json")
 
 
 class _StatusLine:
@@ -84,19 +136,23 @@ def _write_summary(path: Path, summary: RunSummary) -> None:
     try:
         path.write_bytes(to_json(summary) + b"\n")
     except OSError as error:
-        raise UnavailableError(f"cannot write the summary to {path}: {error.strerror}") from error
+        raise UnavailableError(
+            f"cannot write the summary to {path}: {error.strerror}",
+            cure="make room, or give another --summary-json; the results themselves are out",
+        ) from error
 
 
-def summary_of(daemon: Daemon, duration_s: float) -> RunSummary:
+def summary_of(daemon: Daemon, now_ns: int) -> RunSummary:
     """The figures of a daemon that has ended."""
     ready = daemon.generation.ready
     return summarise(
         daemon.ledger.snapshot(),
         daemon.meter,
-        duration_s=duration_s,
+        duration_s=(now_ns - daemon.started_ns) / 1e9,
         model=None if ready is None else ready.model,
         engine=None if ready is None else ready.accelerator,
         worker_restarts=daemon.generation.restarts.total,
         source_restarts={camera.name: camera.restarts.total for camera in daemon.cameras},
         models=daemon.results.models.values(),
+        active_s={camera.name: daemon.active_s(camera, now_ns) for camera in daemon.cameras},
     )

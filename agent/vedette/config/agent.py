@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import os
 import re
+import select
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     from vedette.config.yaml_tree import Problem
 
 MIN_RING_BYTES = 1_000_000
+PIPE_WAIT_S = 5.0
+PIPE_SLICE_S = 0.1
 
 _ACCELERATOR = re.compile(r"[a-z][a-z0-9_-]*")
 _PLUGIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*")
@@ -183,7 +188,8 @@ def parse_config(text: str, *, origin: Path, environ: Mapping[str, str]) -> Agen
         return expand_variables(raw, environ)
 
     document = parse_document(text, AgentDocument, origin=str(origin), expand=expand)
-    folder = origin.absolute().parent
+    # What a shell hands over as /dev/fd/63 lies in no folder that anybody means.
+    folder = Path.cwd() if str(origin).startswith(("/dev/", "/proc/")) else origin.absolute().parent
 
     def rooted(path: str) -> str:
         return str(folder / path)
@@ -223,18 +229,21 @@ def load_config(path: Path, environ: Mapping[str, str]) -> AgentConfig:
     return parse_config(read_config_text(path), origin=path, environ=environ)
 
 
-def read_config_text(path: Path) -> str:
-    """The text of a configuration file.
+def read_config_text(path: Path, *, pipe_wait_s: float = PIPE_WAIT_S) -> str:
+    """The text of a configuration file, or of a pipe that ends within `pipe_wait_s`.
 
     Raises:
-        ConfigError: Missing, unreadable, not a regular file, too large, or not UTF-8.
+        ConfigError: Missing, unreadable, neither file nor pipe, too large, or not UTF-8.
     """
     try:
-        # A FIFO would block for ever in open(), so the kind is looked at first.
-        if not stat.S_ISREG(path.stat().st_mode):
+        mode = path.stat().st_mode
+        if stat.S_ISFIFO(mode):
+            raw = _read_pipe(path, pipe_wait_s)
+        elif stat.S_ISREG(mode):
+            with path.open("rb") as file:
+                raw = file.read(MAX_DOCUMENT_BYTES + 1)
+        else:
             raise ConfigError(f"{path} is not a file", cure="give the path of a YAML file")
-        with path.open("rb") as file:
-            raw = file.read(MAX_DOCUMENT_BYTES + 1)
     except FileNotFoundError as error:
         raise ConfigError(f"{path} does not exist", cure="check the path") from error
     except (OSError, ValueError) as error:
@@ -251,3 +260,31 @@ def read_config_text(path: Path) -> str:
             problems=(f"line {line}: byte 0x{raw[error.start]:02x} does not belong there",),
             cure="save the file as UTF-8",
         ) from error
+
+
+def _read_pipe(path: Path, wait_s: float) -> bytes:
+    """What a pipe gives until its writer closes it, such as the shell's `<(...)`.
+
+    Raises:
+        ConfigError: Nothing came, or no end, within `wait_s`.
+        OSError: It cannot be opened or read.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        waiting = select.poll()
+        waiting.register(fd, select.POLLIN)
+        raw = b""
+        for _ in range(math.ceil(wait_s / PIPE_SLICE_S)):
+            came = waiting.poll(PIPE_SLICE_S * 1000)
+            try:
+                piece = os.read(fd, MAX_DOCUMENT_BYTES)
+            except BlockingIOError:
+                continue  # its writer thinks
+            raw += piece
+            if len(raw) > MAX_DOCUMENT_BYTES or (not piece and (raw or came)):
+                return raw
+    finally:
+        os.close(fd)
+    raise ConfigError(
+        f"{path} did not come to an end within {wait_s:g} s", cure="see what became of its writer"
+    )

@@ -52,7 +52,7 @@ class CameraConfig(msgspec.Struct, frozen=True):
     range: Literal["limited", "full"] | None = None
     fps: Annotated[float, Meta(gt=0, le=1000)] | None = None
     priority: Annotated[int, Meta(ge=0, le=1000)] = 1
-    max_age_ms: Annotated[float, Meta(gt=0)] | Literal["auto"] | None = "auto"
+    max_age_ms: Annotated[float, Meta(gt=0, le=86_400_000)] | Literal["auto"] | None = "auto"
     live: bool | Literal["auto"] = "auto"
     loop: bool = False
     stall_s: Seconds = 10.0
@@ -67,8 +67,6 @@ class CameraConfig(msgspec.Struct, frozen=True):
     def problems_of(cls, fields: Mapping[str, Any]) -> Iterator[Problem]:
         """Keys that are missing for this kind of input, and keys that would do nothing."""
         source, container = fields.get("input", ""), fields.get("format")
-        if source in _STDIN and "format" in fields and container is None:
-            yield ("format",), "is missing: a pipe does not say whether it holds y4m, mjpeg or rawvideo"
         if container == "rawvideo":
             for key in ("size", "pix_fmt"):
                 if key in fields and fields[key] is None:

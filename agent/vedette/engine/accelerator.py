@@ -144,9 +144,15 @@ def _refusals(skipped: Sequence[Skipped]) -> str:
 
 def _cure(rungs: Sequence[str], on_fallback: OnFallback) -> str:
     if on_fallback is OnFallback.FAIL:
-        return "repair the accelerator, or set engine.on_fallback to warn to run on the next one meanwhile"
+        return (
+            "repair the accelerator, or set engine.on_fallback (--on-fallback) to warn to run on the next "
+            "one meanwhile"
+        )
     if CPU not in rungs:
-        return "repair the accelerator, or add cpu as the last entry of engine.accelerators"
+        return (
+            "repair the accelerator, or add cpu as the last entry of engine.accelerators "
+            "(as the last --accelerator)"
+        )
     return "see the reasons; `vedette-agent probe BUNDLE` tries again"
 
 

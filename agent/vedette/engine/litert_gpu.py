@@ -6,13 +6,16 @@ reasons of a failure on stderr only. It may also take the process with it, which
 
 from __future__ import annotations
 
+import ctypes
 import math
+import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vedette.engine.accelerator import RungRefusedError
-from vedette.engine.failures import reason, run_failure
+from vedette.engine.failures import MAX_REASON_CHARS, run_failure
 from vedette.engine.litert_interpreter import describe_tensor
 from vedette.errors import UnavailableError
 
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
     from vedette.vision.tensors import TensorInfo
     from vedette.wire.messages import AcceleratorReport
 
+VULKAN_LOADER = "libvulkan.so.1"
+# `ERROR: [litert/runtime/compiled_model.cc:1036]`, as the library stacks them.
+_PLACES = re.compile(r"└|ERROR: *(?:\[[^\]]*:\d+\])?")
 HOST_MEMORY = 1  # LiteRtTensorBufferType: every other number is memory of some device
 
 
@@ -102,9 +108,7 @@ def compile_for_gpu(
         model = compiled_model.CompiledModel.from_file(str(path), options=wish)
         engine = CompiledModelEngine(model, *_in_signature_order(model, tensors))
     except Exception as error:
-        raise RungRefusedError(
-            f"the GPU does not take the model: {reason(error)} (the library's own reasons are on stderr)"
-        ) from error
+        raise RungRefusedError(refusal(str(error), vulkan_fault())) from error
     evidence = _evidence(model, engine)
     if evidence is None:
         engine.close()
@@ -112,6 +116,32 @@ def compile_for_gpu(
             "asked for the GPU alone, yet the tensors lie in host memory: it runs on the CPU"
         )
     return engine, evidence
+
+
+def refusal(text: str, fault: str) -> str:
+    """Why the GPU is not used, for people: the library's exception often holds places in its source only.
+
+    Args:
+        text: Of the exception.
+        fault: What keeps any GPU from being used here; empty if that is not known.
+    """
+    words = " ".join(_PLACES.sub(" ", text).split())
+    if fault:
+        return f"no GPU can be used: {fault}" + (f" ({words})" if words else "")
+    if words:
+        return f"the GPU does not take the model: {words[:MAX_REASON_CHARS]}"
+    return "no GPU is found, or it does not take the model; `vulkaninfo --summary` lists what Vulkan finds"
+
+
+def vulkan_fault() -> str:
+    """What is missing on Linux, where the runtime reaches every GPU through Vulkan; empty if it is there."""
+    if not sys.platform.startswith("linux"):
+        return ""
+    try:
+        ctypes.CDLL(VULKAN_LOADER)
+    except OSError as error:
+        return f"Vulkan's loader does not load ({error}); install it (libvulkan1) and the GPU's driver"
+    return ""
 
 
 def _in_signature_order(

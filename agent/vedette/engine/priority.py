@@ -8,6 +8,8 @@ import threading
 from enum import Enum
 from pathlib import Path
 
+from vedette.frame.lifeline import put_frames_first, set_group_nice
+
 # A tenth of the weight of a normal process: on a busy box a load takes long, and it does end.
 LOAD_NICE_STEPS = 10
 LOWEST_NICE = 19
@@ -38,6 +40,9 @@ class CpuPriority:
         if self._lowered:
             # Threads started from now on inherit it.
             os.setpriority(os.PRIO_PROCESS, 0, min(LOWEST_NICE, self._nice + LOAD_NICE_STEPS))
+            set_group_nice(LOAD_NICE_STEPS)
+        else:
+            put_frames_first()
 
     @property
     def can_serve(self) -> bool:
@@ -48,6 +53,7 @@ class CpuPriority:
         """From now on only time that nobody else wants; nothing where it was never lowered."""
         if self._lowered:
             self._set_class(os.SCHED_IDLE)
+            set_group_nice(LOWEST_NICE)
 
     def restore(self) -> None:
         """Back to where the process began; nothing when it was never lowered, or the system forbids it."""
@@ -57,6 +63,7 @@ class CpuPriority:
                 with contextlib.suppress(ProcessLookupError):
                     os.setpriority(os.PRIO_PROCESS, thread, self._nice)
             self._set_class(os.SCHED_OTHER)
+            put_frames_first()
 
     @staticmethod
     def _set_class(policy: int) -> None:

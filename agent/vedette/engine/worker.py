@@ -7,12 +7,14 @@ the network, and never holds a frame that it cannot account for: what it takes e
 from __future__ import annotations
 
 import gc
+import os
 import select
 import sys
 import time
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import UNSET
 
 from vedette.engine.attachment import Attachment
 from vedette.engine.messages import (
@@ -34,6 +36,7 @@ from vedette.engine.scheduler import Candidate, Scheduler
 from vedette.errors import FrameError, OutOfMemoryError, VedetteError
 from vedette.frame.channel import MAX_MESSAGE_BYTES, Channel, PeerGoneError
 from vedette.frame.lifeline import Pulse, tie_to_parent
+from vedette.frame.linger import Linger
 from vedette.frame.reader import RingReader
 from vedette.frame.shadow_reader import ShadowReader
 from vedette.wire.causes import DropCause, FailCause
@@ -77,6 +80,7 @@ class Worker:
         self._epoll = select.epoll()
         self._epoll.register(control.fileno(), select.EPOLLIN)
         self._looked_at_control_ns = 0
+        self._linger = Linger(usable_cpus=len(os.sched_getaffinity(0)))
         self._stopping = False
         self._failures_in_a_row = 0
 
@@ -123,8 +127,26 @@ class Worker:
     def _sleep(self, now_ns: int) -> None:
         """Wait for a doorbell or a message, at most until the next sign of life is due."""
         self._pulse.beat(now_ns)
+        if self._linger.budget_ns and self._frame_comes_by(now_ns + self._linger.budget_ns):
+            return
         idle = all(camera.reader.about_to_sleep() for camera in self._cameras.values())
+        asleep_ns = time.monotonic_ns()
         self._look((SHADOW_LOOK_S if self._readers_along else IDLE_BEAT_S) if idle else 0)
+        if self._pending():
+            self._linger.slept(time.monotonic_ns() - asleep_ns)
+
+    def _frame_comes_by(self, deadline_ns: int) -> bool:
+        """Look at the rings without sleeping; only when that has paid lately."""
+        found = False
+        while not found and time.monotonic_ns() < deadline_ns:
+            found = self._pending()
+        self._linger.looked(found=found)
+        return found
+
+    def _pending(self) -> bool:
+        """A frame waits at a live seat; a shadow looks by the clock."""
+        readers = (camera.reader for camera in self._cameras.values())
+        return any(reader.pending for reader in readers if isinstance(reader, RingReader))
 
     def _look(self, timeout_s: float) -> None:
         """Sleep on doorbells and the control channel; obey what the channel brought."""
@@ -200,6 +222,7 @@ class Worker:
         else:
             waited_ns = 0
             taken_ns = max(taken_ns, lease.published_ns)  # a newer frame may have come in between
+        self._pulse.hold(lease.seq, lease.captured_ns, lease.file)
         model = self._model
         try:
             picture = camera.picture(lease)
@@ -211,11 +234,12 @@ class Worker:
             answer = model.postprocessor.answer(outputs, placement)
         except VedetteError as error:
             camera.reader.release()
-            self._fail(camera, lease.seq, lease.captured_ns, _fail_cause(error), str(error))
+            self._fail(camera, lease.seq, lease.captured_ns, _fail_cause(error), str(error), lease.file)
             return
         except MemoryError as error:
             camera.reader.release()
-            self._fail(camera, lease.seq, lease.captured_ns, FailCause.OUT_OF_MEMORY, str(error))
+            cause = FailCause.OUT_OF_MEMORY
+            self._fail(camera, lease.seq, lease.captured_ns, cause, str(error), lease.file)
             return
         self._failures_in_a_row = 0
         answered_ns = time.monotonic_ns()
@@ -228,6 +252,7 @@ class Worker:
                     lease.captured_ns,
                     model.ref,
                     model.task,
+                    lease.file or UNSET,
                     answer.top,
                     answer.detections,
                     answer.tensors,
@@ -247,10 +272,19 @@ class Worker:
             )
         )
 
-    def _fail(self, camera: Attachment, seq: int, captured_ns: int, cause: FailCause, detail: str) -> None:
+    def _fail(  # noqa: PLR0917 - the frame, then what became of it
+        self,
+        camera: Attachment,
+        seq: int,
+        captured_ns: int,
+        cause: FailCause,
+        detail: str,
+        file: str = "",
+    ) -> None:
         self._failures_in_a_row += cause in {FailCause.INFER, FailCause.OUT_OF_MEMORY}
         failure = Failure(cause.value, detail[:500])
-        result = Result(1, camera.camera, seq, captured_ns, self._model.ref, self._model.task, failed=failure)
+        ref, task = self._model.ref, self._model.task
+        result = Result(1, camera.camera, seq, captured_ns, ref, task, file or UNSET, failed=failure)
         self._send(Answered(result, time.monotonic_ns(), camera.shadow))
 
     def _send(self, message: Answered | Dropped) -> None:
@@ -275,7 +309,14 @@ def _too_large(message: Answered, size_bytes: int) -> Answered:
     detail = f"the answer has {size_bytes:,} bytes, {MAX_MESSAGE_BYTES:,} is the most"
     answer, failure = message.result, Failure(FailCause.BAD_OUTPUT.value, detail)
     result = Result(
-        1, answer.camera, answer.seq, answer.captured_ns, answer.model, answer.task, failed=failure
+        1,
+        answer.camera,
+        answer.seq,
+        answer.captured_ns,
+        answer.model,
+        answer.task,
+        answer.file,
+        failed=failure,
     )
     return Answered(result, message.answered_ns, message.shadow)
 

@@ -7,17 +7,22 @@ import struct
 from vedette.errors import FrameError
 from vedette.wire.pixels import ColorMatrix, ColorRange, FrameFormat, PixelFormat, Plane
 
-DESCRIPTOR_BYTES = 256
+DESCRIPTOR_BYTES = 512
 MAX_PLANES = 4
 
 _PIXELS: tuple[PixelFormat, ...] = tuple(PixelFormat)
 _MATRICES: tuple[ColorMatrix, ...] = tuple(ColorMatrix)
 _RANGES: tuple[ColorRange, ...] = tuple(ColorRange)
-_TIMES = struct.Struct("<QQ")
+# When captured and published, and the length of the file's name, 0 for frames that come from no file.
+_STAMP = struct.Struct("<QQQ")
+_CAPTURED = struct.Struct("<Q")
 _FORMAT = struct.Struct("<IIBBBBI" + "QIII" * MAX_PLANES)
-FORMAT_OFFSET = _TIMES.size
+FORMAT_OFFSET = _STAMP.size
 FORMAT_BYTES = _FORMAT.size
+FILE_OFFSET = FORMAT_OFFSET + FORMAT_BYTES
+MAX_FILE_BYTES = DESCRIPTOR_BYTES - FILE_OFFSET
 _NO_PLANE = (0, 0, 0, 0)
+CUT = "…".encode()
 
 
 def encode_format(frame_format: FrameFormat) -> bytes:
@@ -66,12 +71,32 @@ def decode_format(packed: bytes, slot_bytes: int) -> FrameFormat:
     )
 
 
-def write_times(target: memoryview, captured_ns: int, published_ns: int) -> None:
-    """Put the two timestamps (CLOCK_MONOTONIC) at the front of a slot's descriptor."""
-    _TIMES.pack_into(target, 0, captured_ns, published_ns)
+def write_stamp(target: memoryview, captured_ns: int, published_ns: int, file: str = "") -> None:
+    """Put the two timestamps (CLOCK_MONOTONIC) and the file's name into a slot's descriptor.
+
+    Of a name that is too long the end is kept, which tells files apart better than their folders do.
+    """
+    if not file:
+        _STAMP.pack_into(target, 0, captured_ns, published_ns, 0)
+        return
+    name = file.encode()
+    if len(name) > MAX_FILE_BYTES:
+        tail = name[-(MAX_FILE_BYTES - len(CUT)) :].decode("utf-8", "ignore")
+        name = CUT + tail.encode()
+    target[FILE_OFFSET : FILE_OFFSET + len(name)] = name
+    _STAMP.pack_into(target, 0, captured_ns, published_ns, len(name))
 
 
-def read_times(source: memoryview) -> tuple[int, int]:
-    """(captured_ns, published_ns) of a slot's descriptor."""
-    captured_ns, published_ns = _TIMES.unpack_from(source, 0)
-    return captured_ns, published_ns
+def read_captured_ns(source: memoryview) -> int:
+    """When the frame of a slot's descriptor was captured."""
+    captured_ns: int = _CAPTURED.unpack_from(source, 0)[0]
+    return captured_ns
+
+
+def read_stamp(source: memoryview) -> tuple[int, int, str]:
+    """(captured_ns, published_ns, file) of a slot's descriptor; the file is empty where there is none."""
+    captured_ns, published_ns, name_bytes = _STAMP.unpack_from(source, 0)
+    if not name_bytes:
+        return captured_ns, published_ns, ""
+    name = bytes(source[FILE_OFFSET : FILE_OFFSET + min(name_bytes, MAX_FILE_BYTES)])
+    return captured_ns, published_ns, name.decode("utf-8", "replace")

@@ -12,7 +12,7 @@ from vedette.errors import BadInputError
 from vedette.frame.descriptor import DESCRIPTOR_BYTES
 
 MAGIC = int.from_bytes(b"VEDRING1", "little")
-VERSION = 1
+VERSION = 2
 HEADER_BYTES = 4096
 PAGE_BYTES = 4096
 MAX_SLOTS = 64

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
 import signal
 import sys
+from pathlib import Path
+from typing import NamedTuple
 
 PR_SET_PDEATHSIG = 1
+FRAMES_NICE = -10
 PULSE_BYTES = 4096
 W_ALIVE_NS, W_BUSY_SINCE_NS = 0, 1
+# The frame in hand: its number, when it was captured, and the length of its file's name in the second half.
+W_HELD_SEQ, W_HELD_CAPTURED_NS, W_HELD_FILE_BYTES = 8, 9, 10
+HELD_FILE_OFFSET = PULSE_BYTES // 2
+
+
+class HeldFrame(NamedTuple):
+    """The frame that a child had in hand last; all zero before the first."""
+
+    seq: int
+    captured_ns: int
+    file: str
 
 
 def tie_to_parent(parent_pid: int) -> None:
@@ -24,6 +39,22 @@ def tie_to_parent(parent_pid: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     if os.getppid() != parent_pid:
         sys.exit(0)
+
+
+def put_frames_first() -> None:
+    """Ask the scheduler to run this process before the daemon's housekeeping; allowed or not, nothing fails.
+
+    Without it a thread that keeps the daemon busy can hold a CPU for a whole time slice while a frame waits.
+    """
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, FRAMES_NICE)
+    set_group_nice(FRAMES_NICE)
+
+
+def set_group_nice(nice: int) -> None:
+    """Set the niceness of this session's group: where the kernel has groups, a task's own counts only inside."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(nice), encoding="ascii")
 
 
 class Pulse:
@@ -62,6 +93,25 @@ class Pulse:
     def busy(self, now_ns: int) -> None:
         """Child side: a frame is begun."""
         self._words[W_BUSY_SINCE_NS] = now_ns
+
+    def hold(self, seq: int, captured_ns: int, file: str) -> None:
+        """Child side: note the frame in hand; its slot is given back, and used anew, before its answer."""
+        words = self._words
+        words[W_HELD_SEQ] = 0
+        if file or words[W_HELD_FILE_BYTES]:
+            name = file.encode()[: PULSE_BYTES - HELD_FILE_OFFSET]
+            words[W_HELD_FILE_BYTES] = len(name)
+            self._map[HELD_FILE_OFFSET : HELD_FILE_OFFSET + len(name)] = name
+        words[W_HELD_CAPTURED_NS] = captured_ns
+        words[W_HELD_SEQ] = seq
+
+    @property
+    def held(self) -> HeldFrame:
+        """What a child that is dead had in hand last."""
+        words = self._words
+        name_bytes = min(words[W_HELD_FILE_BYTES], PULSE_BYTES - HELD_FILE_OFFSET)
+        name = self._map[HELD_FILE_OFFSET : HELD_FILE_OFFSET + name_bytes]
+        return HeldFrame(words[W_HELD_SEQ], words[W_HELD_CAPTURED_NS], name.decode("utf-8", "replace"))
 
     def close(self) -> None:
         """Unmap and close."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from vedette.errors import InternalError
 from vedette.frame import layout
-from vedette.frame.descriptor import FORMAT_BYTES, FORMAT_OFFSET, encode_format, write_times
+from vedette.frame.descriptor import FORMAT_BYTES, FORMAT_OFFSET, encode_format, write_stamp
 from vedette.frame.ring import fence
 from vedette.wire.causes import SOURCE_DROPS
 
@@ -82,8 +82,12 @@ class RingProducer:
             os.eventfd_read(self._ring.handles.space)
         self.pulse()
 
-    def publish(self, captured_ns: int) -> int:
+    def publish(self, captured_ns: int, file: str = "") -> int:
         """Make the acquired frame the newest one and wake readers that sleep.
+
+        Args:
+            captured_ns: CLOCK_MONOTONIC at its arrival.
+            file: The picture file that it came from, if any.
 
         Returns:
             Its sequence number.
@@ -93,7 +97,7 @@ class RingProducer:
             raise InternalError("publish without acquire")
         seq = words[layout.W_HEAD] + 1
         now_ns = self._clock.monotonic_ns()
-        write_times(self._ring.descriptors[slot], captured_ns, now_ns)
+        write_stamp(self._ring.descriptors[slot], captured_ns, now_ns, file)
         words[layout.W_SLOT_SEQ + slot] = seq
         words[layout.W_QUEUE + seq % layout.QUEUE_LENGTH] = slot
         words[layout.W_PRODUCER_PULSE_NS] = now_ns

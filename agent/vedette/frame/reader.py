@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 from vedette.errors import BadInputError, InternalError
 from vedette.frame import layout
-from vedette.frame.descriptor import FORMAT_BYTES, FORMAT_OFFSET, decode_format, read_times
+from vedette.frame.descriptor import (
+    FORMAT_BYTES,
+    FORMAT_OFFSET,
+    decode_format,
+    read_captured_ns,
+    read_stamp,
+)
 from vedette.frame.ring import fence
 
 if TYPE_CHECKING:
@@ -42,7 +48,10 @@ class FormatMemo:
 
 @dataclass(slots=True)
 class Lease:
-    """A frame that a reader holds: pixels stay valid until `release`. Times are CLOCK_MONOTONIC."""
+    """A frame that a reader holds: pixels stay valid until `release`. Times are CLOCK_MONOTONIC.
+
+    `file` names the picture file that the frame came from; it is empty for all others.
+    """
 
     seq: int
     slot: int
@@ -50,6 +59,7 @@ class Lease:
     pixels: memoryview
     captured_ns: int
     published_ns: int
+    file: str = ""
 
 
 class RingReader:
@@ -94,7 +104,7 @@ class RingReader:
         slot = words[layout.W_QUEUE + seq % layout.QUEUE_LENGTH]
         if slot >= self._ring.geometry.slots:
             return None
-        return read_times(self._ring.descriptors[slot])[0]
+        return read_captured_ns(self._ring.descriptors[slot])
 
     def take(self) -> Lease | None:
         """Lease the next frame (newest-wins: the newest), or None when there is none.
@@ -123,13 +133,13 @@ class RingReader:
             self._words[layout.W_TAKEN] = seq
         self._cursor = seq
         descriptor = self._ring.descriptors[slot]
-        captured_ns, published_ns = read_times(descriptor)
+        captured_ns, published_ns, file = read_stamp(descriptor)
         try:
             frame_format = self._formats.decode(descriptor)
         except BadInputError:
             self.release()
             raise
-        return Lease(seq, slot, frame_format, self._ring.slots[slot], captured_ns, published_ns)
+        return Lease(seq, slot, frame_format, self._ring.slots[slot], captured_ns, published_ns, file)
 
     def release(self) -> None:
         """Give the leased slot back."""

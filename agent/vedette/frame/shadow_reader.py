@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from vedette.errors import InternalError
 from vedette.frame import layout
-from vedette.frame.descriptor import DESCRIPTOR_BYTES, read_times
+from vedette.frame.descriptor import DESCRIPTOR_BYTES, read_captured_ns, read_stamp
 from vedette.frame.reader import FormatMemo, Lease
 from vedette.frame.ring import fence
 
@@ -52,14 +52,14 @@ class ShadowReader:
     def peek_captured_ns(self) -> int | None:
         """Arrival time of the frame that `take` would give now, or None; a guess while it is overwritten."""
         head = self._words[layout.W_HEAD]
-        return None if head < self._next else read_times(self._ring.descriptors[self._slot_of(head)])[0]
+        return None if head < self._next else read_captured_ns(self._ring.descriptors[self._slot_of(head)])
 
     def fresh(self, now_ns: int) -> bool:
         """Whether the newest frame came within the time that the live reader takes for it."""
         head = self._words[layout.W_HEAD]
         if not self._hold_ns or not head:
             return False
-        return now_ns - read_times(self._ring.descriptors[self._slot_of(head)])[1] < self._hold_ns
+        return now_ns - read_stamp(self._ring.descriptors[self._slot_of(head)])[1] < self._hold_ns
 
     @property
     def overdue(self) -> bool:
@@ -101,8 +101,8 @@ class ShadowReader:
         self._copy[:size_bytes] = self._ring.slots[slot][:size_bytes]
         if not self._holds(slot, seq):
             return None
-        captured_ns, published_ns = read_times(self._descriptor)
-        return Lease(seq, 0, frame_format, self._copy, captured_ns, published_ns)
+        captured_ns, published_ns, file = read_stamp(self._descriptor)
+        return Lease(seq, 0, frame_format, self._copy, captured_ns, published_ns, file)
 
     def _holds(self, slot: int, seq: int) -> bool:
         fence()

@@ -13,12 +13,14 @@ from vedette.frame.channel import Channel, PeerGoneError, channel_pair
 from vedette.frame.layout import RingGeometry
 from vedette.frame.ring import Ring, create_ring
 from vedette.runtime.child import Child, describe_exit
+from vedette.runtime.restart import pause_text
 from vedette.source.messages import (
     Ended,
     FromSource,
     NeedRing,
     Opened,
     RefuseRing,
+    Remark,
     SourceFailed,
     StopSource,
     ToSource,
@@ -78,6 +80,7 @@ class Camera:
         self._start_at_ns = clock.monotonic_ns()
         self._opened_by_ns = 0
         self._lent_at_ns = 0
+        self.first_lent_ns = 0
         self._head_at_start = 0
         self._wanted_bytes = 0
         self.retired_rings: list[Ring] = []
@@ -134,7 +137,7 @@ class Camera:
         delay_s = self.restarts.died()
         self._start_at_ns = self._clock.monotonic_ns() + round(delay_s * 1e9)
         self.state = CameraState.WAITING
-        self._say(f"{self.name}: {cause}; trying again in {delay_s:.1f} s")
+        self._say(f"{self.name}: {cause}; trying again in {pause_text(delay_s)}")
 
     def _start_child(self) -> None:
         ours, theirs = channel_pair()
@@ -177,6 +180,8 @@ class Camera:
         elif isinstance(message, NeedRing):
             self._wanted_bytes = message.slot_bytes
             self.state = CameraState.HELD
+        elif isinstance(message, Remark):
+            self._say(f"{self.name}: {message.text}")
         else:
             self._farewell = message
 
@@ -208,6 +213,7 @@ class Camera:
                 return
         if self._tell(UseRing(), ring.handles.fds):
             self._lent_at_ns = now_ns
+            self.first_lent_ns = self.first_lent_ns or now_ns
             self._child_has_ring = True
             self.state = CameraState.RUNNING
 

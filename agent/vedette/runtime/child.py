@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 KEPT_STDERR_BYTES = 8192
 KILL_WAIT_S = 1.0
+# What libraries print when all is well: TensorFlow Lite, absl, and ONNX Runtime at levels below a warning.
+_BANNER = re.compile(r"(?:INFO|VERBOSE|DEBUG)\b|[IV]\d{4,8} \d|.{0,80}\[[IV]:onnxruntime")
 # One thread each: the engine's own pool is sized on purpose, and every further pool is memory and noise.
 _QUIET_POOLS = {
     "OMP_NUM_THREADS": "1",
@@ -78,10 +81,10 @@ class Child:
                 self._stderr = (self._stderr + piece)[-KEPT_STDERR_BYTES:]
 
     def last_words(self) -> str:
-        """The last line of the child's stderr that says something, or an empty text."""
+        """The last line of the child's stderr that says something; empty where banners are all there is."""
         self.read_stderr()
         lines = [line.strip() for line in self._stderr.decode("utf-8", "replace").splitlines()]
-        return next((line for line in reversed(lines) if line), "")
+        return next((line for line in reversed(lines) if line and not _BANNER.match(line)), "")
 
     def exited(self) -> int | None:
         """Exit status (negative: killed by that signal), or None while it runs. Reaps."""

@@ -147,11 +147,12 @@ def build_agent(
             need packages that are not installed.
     """
     clock = SystemClock()
-    sink = (
-        LineSink(STDOUT_FD, stopping.event)
-        if plan.results_to is None
-        else LineSink.to_file(plan.results_to, stopping.event)
-    )
+    if plan.results_to is None:
+        sink = LineSink(STDOUT_FD, stopping.event)
+        if sink.mends:
+            say("the file of the results ends inside a line: they go on after it, on a line of their own")
+    else:
+        sink = LineSink.to_file(plan.results_to, stopping.event, say=say)
     opening = None if plan.update is None else _open_updates(plan.update, Path(plan.worker.bundle))
     if opening is not None and opening.first_bundle is not None:
         plan = replace(plan, worker=replace(plan.worker, bundle=str(opening.first_bundle)))

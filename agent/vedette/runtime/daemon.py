@@ -177,8 +177,8 @@ class Daemon:
             if companion.crash is not None:
                 cause = companion.crash
                 raise InternalError(f"the {companion.name} thread died: {cause!r}") from cause
-        if self.results.sink_lost is not None:
-            self._stopping.ask(self.results.sink_lost)
+        if self.results.sink_error is not None:
+            self._stopping.ask(self.results.sink_error.cause)
         if self._stopping.event.is_set():
             return True
         if self.generation.phase is Phase.FAILED and not self._outlives_model:
@@ -266,6 +266,7 @@ class Daemon:
         for companion in self.companions:
             companion.stop()
         began_ns = self._clock.monotonic_ns()
+        self._skip_unserved()
         for camera in self.cameras:
             camera.stop()
         self.generation.stop()
@@ -293,6 +294,18 @@ class Daemon:
         if worker is not None:
             self.generation.buried(worker.child.exited() or 0)
         self.swap.bury_all()
+
+    def _skip_unserved(self) -> None:
+        """What live cameras gave while no worker was up was lost for that reason, not for the end."""
+        for camera in self.cameras:
+            if not self.generation.serving and camera.live and camera.ring is not None:
+                self.results.skip_to(camera.name, camera.ring.head, DropCause.NO_WORKER)
+
+    def active_s(self, camera: Camera, now_ns: int) -> float:
+        """How long a camera gave frames; one whose input has ended until its last answer."""
+        since_ns = camera.first_lent_ns or self.started_ns
+        until_ns = self.results.last_answer_ns.get(camera.name, since_ns) if camera.over else now_ns
+        return max(0, until_ns - since_ns) / 1e9
 
     def _let_end(self, child: Child, began_ns: int, within_s: float) -> bool:
         """Wait for a child that was told to stop; all of them wait at the same time."""

@@ -58,5 +58,5 @@ def retire_unseen(results: ResultsThread, worker: WorkerProcess, status: int) ->
     """Bury a worker that holds no live seat: what it sent is read, and no frame is owed an answer."""
     cause, detail = worker.obituary(status)
     model = ModelRef("", "", "") if worker.ready is None else worker.ready.model
-    results.retire_worker(Retired(worker.results, [], cause, detail, model, ""))
+    results.retire_worker(Retired(worker.results, [], cause, detail, model, "", worker.held))
     worker.close()

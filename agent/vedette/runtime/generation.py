@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -10,6 +12,7 @@ from msgspec.structs import replace
 from vedette.engine.messages import Attach, WorkerSpec
 from vedette.engine.priority import Pace
 from vedette.errors import UnavailableError, rebuild_error
+from vedette.runtime.restart import pause_text
 from vedette.runtime.results import Retired, Seat
 from vedette.runtime.worker_process import WorkerProcess, WorkerState
 from vedette.wire.causes import DropCause
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
     from vedette.runtime.results import ResultsThread
 
 LIVE_SEAT = 0
+# What a system says that has no descriptor left, and what it has no process for.
+_NO_DESCRIPTOR = os.strerror(errno.EMFILE), os.strerror(errno.ENFILE)
+_NO_PROCESS = os.strerror(errno.EAGAIN)
 # A worker that served this long without dying has proved that the last death was no habit.
 PROVED_GOOD_S = 30.0
 
@@ -175,7 +181,7 @@ class Generation:
         if self.succession is not None:
             self.succession.died(f"{'load_fail' if fatal is not None else cause.value}: {detail}")
         self._results.retire_worker(
-            Retired(worker.results, seats, cause, detail, model, task, self._accounted_for)
+            Retired(worker.results, seats, cause, detail, model, task, worker.held, self._accounted_for)
         )
         self._detail = detail
         worker.close()
@@ -206,11 +212,11 @@ class Generation:
         if self.ready is None and self._starts_lost > self._plan.restart.budget:
             self.error = UnavailableError(
                 f"the engine worker ended {self._starts_lost} times before it was ready: {self._detail}",
-                cure="run `vedette-agent probe` on the bundle to see where it fails",
+                cure=_cure(self._detail),
             )
             self.phase = Phase.FAILED
             return
-        self._say(f"engine worker ended ({self._detail}); next start in {delay_s:.1f} s")
+        self._say(f"engine worker ended ({self._detail}); next start in {pause_text(delay_s)}")
         self._start_at_ns = self._clock.monotonic_ns() + round(delay_s * 1e9)
         self.phase = Phase.RESTING
 
@@ -249,3 +255,12 @@ def seat_live(worker: WorkerProcess, camera: Camera, ring: Ring) -> bool:
         return False
     camera.drop_retired_rings()
     return True
+
+
+def _cure(detail: str) -> str:
+    """What helps against a worker that never got ready."""
+    if any(words in detail for words in _NO_DESCRIPTOR):
+        return "allow more open files (`LimitNOFILE=` in a unit, `ulimit -n` in a shell)"
+    if _NO_PROCESS in detail:
+        return "allow more processes (`TasksMax=` in a unit, `ulimit -u` in a shell)"
+    return "run `vedette-agent probe` on the bundle to see where it fails"

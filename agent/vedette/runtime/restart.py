@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from vedette.runtime.plan import RestartPolicy
 
 
+def pause_text(delay_s: float) -> str:
+    """A pause for people: `40 ms`, `1.2 s`."""
+    return f"{delay_s * 1e3:.0f} ms" if delay_s < 0.95 else f"{delay_s:.1f} s"
+
+
 class Restarts:
     """The deaths of one child, and what follows from them.
 

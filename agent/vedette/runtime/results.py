@@ -14,10 +14,12 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from msgspec import UNSET
+
 from vedette.engine.messages import Answered, FromWorkerResults
-from vedette.errors import BadInputError, UnavailableError
+from vedette.errors import BadInputError
 from vedette.frame.channel import Channel, PeerGoneError
-from vedette.runtime.sinks import SinkClosedError
+from vedette.runtime.sinks import UndeliveredError
 from vedette.telemetry.summary import ModelCounts
 from vedette.wire.causes import DropCause, FailCause
 from vedette.wire.messages import Failure, ModelRef, Result
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from vedette.clock import Clock
-    from vedette.errors import VedetteError
+    from vedette.frame.lifeline import HeldFrame
     from vedette.runtime.health import ShadowHealth
     from vedette.runtime.sinks import Sink
     from vedette.telemetry.ledger import Ledger
@@ -65,6 +67,7 @@ class Retired:
     detail: str
     model: ModelRef
     task: str
+    held: HeldFrame
     accounted: Callable[[], None] = field(default=lambda: None)
 
 
@@ -81,14 +84,15 @@ class ResultsThread(threading.Thread):
         notify: Callable[[], None],
     ) -> None:
         super().__init__(name="results", daemon=True)
-        self.sink_lost: str | None = None
-        self.sink_error: VedetteError | None = None
+        self.sink_error: UndeliveredError | None = None
+        self.undelivered = 0
         self.crash: BaseException | None = None
         self._sink = sink
         self._ledger = ledger
         self._meter = meter
         self._clock = clock
         self._notify = notify
+        self.last_answer_ns: dict[str, int] = {}
         self._accounted: dict[str, int] = {}
         self.watchers: tuple[Watcher, ...] = ()
         self.shadow: ShadowHealth | None = None
@@ -186,9 +190,16 @@ class ResultsThread(threading.Thread):
         now_ns = self._clock.monotonic_ns()
         for seat in retired.seats:
             if seat.taken > self.accounted(seat.camera):
-                failure = Failure(retired.cause.value, retired.detail)
+                known = retired.held.seq == seat.taken  # else it died between taking and noting it
                 result = Result(
-                    1, seat.camera, seat.taken, now_ns, retired.model, retired.task, failed=failure
+                    1,
+                    seat.camera,
+                    seat.taken,
+                    retired.held.captured_ns if known else now_ns,
+                    retired.model,
+                    retired.task,
+                    (retired.held.file if known else "") or UNSET,
+                    failed=Failure(retired.cause.value, retired.detail),
                 )
                 self._account([Answered(result, now_ns)])
         retired.channel.close()
@@ -225,23 +236,18 @@ class ResultsThread(threading.Thread):
     def _account(self, batch: list[FromWorkerResults]) -> None:
         if not batch:
             return
-        results = [
+        answers = [
             message.result for message in batch if isinstance(message, Answered) and not message.shadow
         ]
-        if self.sink_lost is None and results:
-            try:
-                self._sink.write(results)
-            except SinkClosedError as error:
-                self.sink_lost = error.cause
-            except UnavailableError as error:
-                self.sink_lost, self.sink_error = error.cause, error
-            if self.sink_lost is not None:
-                self._notify()
+        delivered = self._deliver(answers)
         delivered_ns = self._clock.monotonic_ns()
         for message in batch:
             if isinstance(message, Answered):
                 if not message.shadow:
-                    self._account_result(message.result, delivered_ns - message.answered_ns)
+                    self._account_result(
+                        message.result, delivered_ns - message.answered_ns, delivered=delivered > 0
+                    )
+                    delivered -= 1
                 elif self.shadow is not None:
                     self.shadow.add_shadow(message.result, message.waited_ns)
             else:
@@ -249,7 +255,22 @@ class ResultsThread(threading.Thread):
                 self._ledger.dropped(message.camera, message.cause)
                 self._accounted[message.camera] = message.seq
 
-    def _account_result(self, result: Result, deliver_ns: int) -> None:
+    def _deliver(self, results: list[Result]) -> int:
+        """Write the results; how many of them, from the first on, reached the sink."""
+        if not results:
+            return 0
+        delivered = 0
+        if self.sink_error is None:
+            try:
+                self._sink.write(results)
+                delivered = len(results)
+            except UndeliveredError as error:
+                self.sink_error, delivered = error, error.delivered
+                self._notify()
+        self.undelivered += len(results) - delivered
+        return delivered
+
+    def _account_result(self, result: Result, deliver_ns: int, *, delivered: bool) -> None:
         self._close_gap(result.camera, result.seq)
         self._accounted[result.camera] = result.seq
         for watcher in self.watchers:
@@ -257,6 +278,10 @@ class ResultsThread(threading.Thread):
         self._count(result)
         if isinstance(result.failed, Failure):
             self._ledger.failed(result.camera, FailCause(result.failed.cause))
+            return
+        self.last_answer_ns[result.camera] = self._clock.monotonic_ns()
+        if not delivered:
+            self._ledger.failed(result.camera, FailCause.UNDELIVERED)
             return
         self._ledger.ok(result.camera)
         if result.latency_ms:

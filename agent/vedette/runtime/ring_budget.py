@@ -31,7 +31,8 @@ class RingBudget:
                 f"camera {camera}: its frame ring needs {needed:,} bytes ({geometry.slots} slots of "
                 f"{geometry.slot_bytes:,}); {max(0, self._limit_bytes - others):,} of the "
                 f"{self._limit_bytes:,} bytes for rings are free",
-                cure=f"set limits.ring_memory to at least {others + needed}, or use fewer slots",
+                cure=f"set limits.ring_memory to at least {others + needed}B (pipe: --ring-memory), or use "
+                "fewer slots (pipe: --slots)",
             )
         self._used[camera] = needed
 

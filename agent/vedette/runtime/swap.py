@@ -317,7 +317,14 @@ class Swap:
         accounted = self._accounted
         self._results.retire_worker(
             Retired(
-                worker.results, seats, cause, detail, ready.model, ready.task, lambda: accounted.append("all")
+                worker.results,
+                seats,
+                cause,
+                detail,
+                ready.model,
+                ready.task,
+                worker.held,
+                lambda: accounted.append("all"),
             )
         )
         worker.close()

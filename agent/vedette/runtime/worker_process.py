@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from vedette.clock import Clock
     from vedette.engine.messages import WorkerSpec
+    from vedette.frame.lifeline import HeldFrame
     from vedette.frame.ring import Ring
 
 WORKER_MODULE = "vedette.engine.worker"
@@ -193,6 +194,11 @@ class WorkerProcess:
         detail = describe_exit(status)
         words = self.child.last_words()
         return FailCause.WORKER_CRASHED, f"{detail}: {words}" if words else detail
+
+    @property
+    def held(self) -> HeldFrame:
+        """The frame that it had in hand last; to be read before `close`."""
+        return self._pulse.held
 
     def stop(self) -> None:
         """Ask it to finish; one that still loads has nothing to finish and is killed."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from vedette.source.port import FrameSink
 
 PIPE_BUFFER_BYTES = 1 << 20
+PEEK_BYTES = 4096
 POLL_SLICE_MS = 100
 READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
 
@@ -35,6 +36,7 @@ class FdReader:
         self._clock = clock or SystemClock()
         self._poll = select.poll()
         self._poll.register(fd, READABLE)
+        self._ahead = b""
         self.at_eof = False
         self.offset_bytes = 0
         self.last_byte_ns = self._clock.monotonic_ns()
@@ -68,6 +70,11 @@ class FdReader:
         Raises:
             SourceLostError: Mute for too long, or the descriptor failed.
         """
+        if self._ahead:
+            piece, self._ahead = self._ahead[: len(memory)], self._ahead[len(memory) :]
+            memory[: len(piece)] = piece
+            self.offset_bytes += len(piece)
+            return len(piece)
         while not self.at_eof:
             if not self._wait(sink, self._stall_s if limit_s is None else limit_s):
                 return 0
@@ -82,6 +89,23 @@ class FdReader:
             self.offset_bytes += count
             return count
         return 0
+
+    def peek(self, wanted_bytes: int, *, limit_s: float) -> bytes:
+        """Look at the first bytes without taking them: what came at once, and at least `wanted_bytes`.
+
+        Returns:
+            Fewer bytes at the end of the input.
+
+        Raises:
+            SourceLostError: Mute for longer than `limit_s`, or the descriptor failed.
+        """
+        head = bytearray()
+        block = memoryview(bytearray(PEEK_BYTES))
+        while len(head) < wanted_bytes and (count := self.read_some(block, None, limit_s=limit_s)):
+            head += block[:count]
+        self._ahead = bytes(head)
+        self.offset_bytes -= len(head)
+        return self._ahead
 
     def _wait(self, sink: FrameSink | None, limit_s: float | None) -> bool:
         """True once there are bytes or the end; False when the sink stops."""

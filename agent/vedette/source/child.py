@@ -6,6 +6,7 @@ this process and no other; the daemon watches the pulse in the ring's header and
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import sys
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ import msgspec
 from vedette.clock import SystemClock
 from vedette.errors import SourceLostError, UnavailableError, VedetteError
 from vedette.frame.channel import Channel, PeerGoneError
-from vedette.frame.lifeline import tie_to_parent
+from vedette.frame.lifeline import put_frames_first, tie_to_parent
 from vedette.frame.producer import RingProducer
 from vedette.frame.ring import Ring, RingHandles
 from vedette.source.messages import (
@@ -23,6 +24,7 @@ from vedette.source.messages import (
     NeedRing,
     Opened,
     RefuseRing,
+    Remark,
     SourceFailed,
     StopSource,
     ToSource,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 # A lossless source gets its ring when the model is ready, which may take an engine build.
 RING_TIMEOUT_S = 1800.0
 SPACE_WAIT_S = 0.25
+MAX_REMARK_CHARS = 1000
 
 
 class RingSink:
@@ -96,19 +99,24 @@ class RingSink:
             producer.wait_for_space(SPACE_WAIT_S)
         return None
 
-    def publish(self, captured_ns: int) -> None:
+    def publish(self, captured_ns: int, file: str = "") -> None:
         """See FrameSink."""
         if self._producer is None:
             return
         if self._oversize:
             self._producer.count_drop(DropCause.OVERSIZE)
             return
-        self._producer.publish(captured_ns)
+        self._producer.publish(captured_ns, file)
 
     def drop(self, cause: DropCause, count: int = 1) -> None:
         """See FrameSink."""
         if self._producer is not None:
             self._producer.count_drop(cause, count)
+
+    def remark(self, text: str) -> None:
+        """See FrameSink; a daemon that does not listen misses a remark, and holds no frame up."""
+        with contextlib.suppress(PeerGoneError):
+            self._control.send(Remark(text[:MAX_REMARK_CHARS]))
 
     def alive(self) -> None:
         """See FrameSink."""
@@ -181,6 +189,7 @@ def main(arguments: list[str]) -> int:
     """Entry of the child process."""
     control_fd, parent_pid = int(arguments[0]), int(arguments[1])
     tie_to_parent(parent_pid)
+    put_frames_first()
     spec = msgspec.json.decode(arguments[2], type=SourceSpec)
     control: Channel[ToSource] = Channel.from_fd(control_fd, ToSource)
     try:

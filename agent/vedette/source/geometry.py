@@ -36,8 +36,25 @@ def guess_stride(sample: bytes, candidates: list[int]) -> int:
     return scores[0][1]
 
 
-def suggest_sizes(total_bytes: int, stride_bytes: int) -> tuple[str, ...]:
-    """Common geometries into which `total_bytes` divide, those whose rows have `stride_bytes` first."""
+def judge_stride(sample: bytes, declared: int, candidates: list[int]) -> int:
+    """The declared row stride where nothing speaks against it, else what the pixels show; 0 if unclear.
+
+    Twice the true stride scores about 1.7 times its difference on real pictures, three times the stride 2.3
+    times, and a wrong one more than that; so a difference of less than half is taken as proof.
+    """
+    guess = guess_stride(sample, sorted({declared, *candidates}))
+    if guess in (0, declared):
+        return guess
+    pixels = np.frombuffer(sample, np.uint8).astype(np.int16)
+    found, told = (float(np.abs(pixels[s:] - pixels[:-s]).mean()) for s in (guess, declared))
+    return guess if found < 0.5 * told else 0
+
+
+def suggest_sizes(total_bytes: int, stride_bytes: int, *, rows_only: bool = False) -> tuple[str, ...]:
+    """Common geometries into which `total_bytes` divide, those whose rows have `stride_bytes` first.
+
+    With `rows_only` there are no others; without a total, rows are all that is looked at.
+    """
     found = []
     for width, height in COMMON_SIZES:
         for pixel in PixelFormat:
@@ -45,6 +62,8 @@ def suggest_sizes(total_bytes: int, stride_bytes: int) -> tuple[str, ...]:
             frames, rest = divmod(total_bytes, candidate.frame_bytes)
             fits_rows = candidate.planes[0].stride_bytes == stride_bytes
             fits_size = bool(total_bytes) and rest == 0
+            if rows_only and not fits_rows:
+                continue
             if fits_size or (fits_rows and not total_bytes):
                 text = f"--size {width}x{height} --pix-fmt {pixel.value}"
                 found.append((not fits_rows, -frames if not fits_rows else 0, text + f" ({frames} frames)"))

@@ -10,7 +10,13 @@ import numpy as np
 from vedette.clock import Clock, SystemClock
 from vedette.errors import BadInputError, FrameError, SourceLostError
 from vedette.source.byteio import FdReader
-from vedette.source.geometry import ALIGNMENTS, COMMON_ROWS, guess_stride, suggest_sizes
+from vedette.source.geometry import (
+    ALIGNMENTS,
+    COMMON_ROWS,
+    guess_stride,
+    judge_stride,
+    suggest_sizes,
+)
 from vedette.source.jpeg import examine
 from vedette.source.jpegstream import Chunk, JpegScanner
 from vedette.source.signatures import guess_container, known_foreign
@@ -273,13 +279,16 @@ def _advise_raw(sample: bytes, total: int, declared: FrameFormat | None, count: 
         return
     first = declared.planes[0]
     candidates = sorted({-(-first.row_bytes // step) * step for step in ALIGNMENTS} | {first.stride_bytes})
-    count.stride_bytes = guess_stride(sample[: declared.frame_bytes], candidates)
+    count.stride_bytes = judge_stride(
+        sample[: declared.frame_bytes], first.stride_bytes, [*candidates, *COMMON_ROWS]
+    )
     if count.stride_bytes and count.stride_bytes != first.stride_bytes:
         count.notes.append(
             f"rows look {count.stride_bytes} bytes apart, {first.stride_bytes} are declared: the producer "
             "pads rows, or the width is another"
         )
-    if total and total % declared.frame_bytes:
+        count.suggestions = suggest_sizes(total, count.stride_bytes, rows_only=True)
+    elif total and total % declared.frame_bytes:
         count.suggestions = suggest_sizes(total, guess_stride(sample[: 1 << 20], COMMON_ROWS))
 
 

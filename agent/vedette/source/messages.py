@@ -37,6 +37,12 @@ class NeedRing(msgspec.Struct, frozen=True, tag=True):
     slot_bytes: int
 
 
+class Remark(msgspec.Struct, frozen=True, tag=True):
+    """A sentence for a person."""
+
+    text: str
+
+
 class Ended(msgspec.Struct, frozen=True, tag=True):
     """The regular end of the input."""
 
@@ -50,4 +56,4 @@ class SourceFailed(msgspec.Struct, frozen=True, tag=True):
     retry: bool
 
 
-FromSource = Opened | NeedRing | Ended | SourceFailed
+FromSource = Opened | NeedRing | Remark | Ended | SourceFailed

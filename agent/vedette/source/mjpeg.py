@@ -93,6 +93,8 @@ class MjpegSource:
             frame_format, pixels = _decode(chunk)
         except FrameError:
             sink.drop(DropCause.SHORT if chunk.cut else DropCause.DAMAGED)
+            if chunk.cut:
+                sink.remark(f"the input ended inside a picture, after {len(chunk.data):,} bytes of it")
             return True
         return _hand_on(sink, frame_format, pixels, captured_ns)
 

@@ -7,6 +7,7 @@ counted as damaged, and the next one is read; a folder without a single usable p
 from __future__ import annotations
 
 import glob
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff"}
 MAX_FILE_BYTES = 256 << 20
 MAX_LIST_BYTES = 64 << 20
 DEFAULT_LIVE_FPS = 1.0
+MAX_NAMED_DAMAGED = 50
 
 
 class PicturesSource:
@@ -58,7 +60,9 @@ class PicturesSource:
         self._next = 0
         self._shown = 0
         self._shown_before_round = 0
-        self._owed = 0
+        self._names = dict(zip(paths, file_names(paths), strict=True))
+        self._owed: list[tuple[Path, str]] = []
+        self._damaged: set[Path] = set()
         self._first = self._find_first()
         self.info = SourceInfo(
             format=self._first[0],
@@ -74,7 +78,7 @@ class PicturesSource:
             try:
                 return load_picture(path)
             except FrameError as error:
-                self._owed += 1
+                self._owed.append((path, error.cause))
                 fault = f"{path.name}: {error.cause}"
         raise BadInputError(
             f"none of {len(self._paths)} pictures can be used; the last fault: {fault}",
@@ -89,10 +93,10 @@ class PicturesSource:
             OutOfMemoryError: A picture is too large for this box.
         """
         if self._owed:
-            self._owed -= 1
-            sink.drop(DropCause.DAMAGED)
+            self._damage(sink, *self._owed.pop(0))
             return True
         picture = self._first
+        path = self._paths[self._next - 1]
         if self._shown:
             if self._next >= len(self._paths):
                 if not self._loop:
@@ -102,10 +106,22 @@ class PicturesSource:
             self._next += 1
             try:
                 picture = load_picture(path)
-            except FrameError:
-                sink.drop(DropCause.DAMAGED)
+            except FrameError as error:
+                self._damage(sink, path, error.cause)
                 return not sink.stopping
-        return self._hand_on(picture, sink)
+        return self._hand_on(picture, self._names[path], sink)
+
+    def _damage(self, sink: FrameSink, path: Path, fault: str) -> None:
+        """Count a picture that cannot be used, and name it: once, and not thousands of them."""
+        sink.drop(DropCause.DAMAGED)
+        named = len(self._damaged)
+        if path in self._damaged or named > MAX_NAMED_DAMAGED:
+            return
+        self._damaged.add(path)
+        if named == MAX_NAMED_DAMAGED:
+            sink.remark("more pictures cannot be used; they are counted as damaged and no longer named")
+        else:
+            sink.remark(f"{self._names[path]} cannot be used: {fault}")
 
     def _start_round(self) -> None:
         """Begin again; a round that showed nothing would be followed by others as fast as they can."""
@@ -114,7 +130,7 @@ class PicturesSource:
         self._shown_before_round = self._shown
         self._next = 0
 
-    def _hand_on(self, picture: tuple[FrameFormat, Pixels], sink: FrameSink) -> bool:
+    def _hand_on(self, picture: tuple[FrameFormat, Pixels], file: str, sink: FrameSink) -> bool:
         if self._live:
             media_ns = round(self._shown / self._fps * 1e9)
             due_ns = self._playback.due_ns(media_ns, self._clock.monotonic_ns())
@@ -125,12 +141,27 @@ class PicturesSource:
         if memory is None:
             return False
         copy_into(memory, picture[1])
-        sink.publish(captured_ns)
+        sink.publish(captured_ns, file)
         self._shown += 1
         return True
 
     def close(self) -> None:
         """Nothing is held open between pictures."""
+
+
+def file_names(paths: list[Path]) -> list[str]:
+    """A name for each path that tells it from the others: relative to the folder that they share.
+
+    Bytes of a name that are no UTF-8 are replaced, so that a result can carry it.
+    """
+    folders = {path.parent for path in paths}
+    shared = Path(os.path.commonpath(folders)) if len({path.is_absolute() for path in paths}) == 1 else Path()
+    return [
+        os.fsencode(path.relative_to(shared) if path.is_relative_to(shared) else path).decode(
+            "utf-8", "replace"
+        )
+        for path in paths
+    ]
 
 
 def load_picture(path: Path) -> tuple[FrameFormat, Pixels]:

@@ -12,7 +12,8 @@ from vedette.source.byteio import FdReader
 from vedette.source.mjpeg import MjpegSource
 from vedette.source.opencv import open_file
 from vedette.source.rawvideo import RawVideoSource, declared_format
-from vedette.source.y4m import Y4mSource
+from vedette.source.signatures import guess_container, known_foreign
+from vedette.source.y4m import STREAM_MAGIC, Y4mSource
 
 if TYPE_CHECKING:
     from vedette.source.port import FrameSink, Source, SourceSpec
@@ -82,12 +83,47 @@ def open_mjpeg(path: str, spec: SourceSpec) -> Source:
     return open_file(path, spec) if (spec.live or spec.loop) and _is_regular(path) else _open(path, spec)
 
 
+def open_pipe(path: str, spec: SourceSpec) -> Source:
+    """A pipe or FIFO that nobody described: y4m and MJPEG announce themselves.
+
+    Raises:
+        ConfigError: It holds neither, so what it holds has to be told.
+        BadInputError: It is known to hold something else, or nothing.
+        SourceLostError: Nothing came in time.
+    """
+    return _open(path, spec)
+
+
+def _recognise(reader: FdReader, spec: SourceSpec) -> str:
+    """The container that the first bytes announce; they stay to be read."""
+    head = reader.peek(len(STREAM_MAGIC), limit_s=spec.open_timeout_s)
+    if not head:
+        raise BadInputError(
+            f"nothing came from {reader.name}",
+            cure="look at the producer's messages: it wrote nothing, or died at once",
+        )
+    container = guess_container(head)
+    if container != "rawvideo":
+        return container
+    foreign = known_foreign(head)
+    if foreign:
+        raise BadInputError(
+            f"{reader.name} holds {foreign}",
+            cure="decode it first: ffmpeg -i FILE -f yuv4mpegpipe - | vedette-agent pipe ...",
+        )
+    raise ConfigError(
+        f"camera {spec.camera!r}: {reader.name} is neither y4m nor MJPEG; raw video says nothing of itself",
+        cure="give format, size and pix_fmt (--format rawvideo --size WxH --pix-fmt F); "
+        "`vedette-agent ingest-check` finds out",
+    )
+
+
 def _open(path: str, spec: SourceSpec) -> Source:
     name = "standard input" if path in STANDARD_INPUT else path
     reader = FdReader(_descriptor(path), name=name, stall_s=spec.stall_s if spec.live else None)
-    container = spec.container
     source: Source
     try:
+        container = spec.container or _recognise(reader, spec)
         if container == "rawvideo":
             source = RawVideoSource(reader, spec, description=f"raw video from {name}")
         elif container == "y4m":
@@ -114,7 +150,9 @@ def _descriptor(path: str) -> int:
     try:
         return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise BadInputError(f"{path} cannot be opened: {error.strerror}") from error
+        raise BadInputError(
+            f"{path} cannot be opened: {error.strerror}", cure="check the path and the rights to it"
+        ) from error
 
 
 def _is_regular(path: str) -> bool:

@@ -66,11 +66,16 @@ class FrameSink(Protocol):
         """
         ...
 
-    def publish(self, captured_ns: int) -> None:
+    def publish(self, captured_ns: int, file: str = "") -> None:
         """Hand the frame last acquired to the reader; `captured_ns` is CLOCK_MONOTONIC at arrival.
 
-        The arrival of a frame is when its last byte was here, before any decoding.
+        The arrival of a frame is when its last byte was here, before any decoding. `file` names the picture
+        file that it came from, in text that UTF-8 can carry.
         """
+        ...
+
+    def remark(self, text: str) -> None:
+        """Tell a person; for what matters and is rare, because nothing bounds it here."""
         ...
 
     def drop(self, cause: DropCause, count: int = 1) -> None:

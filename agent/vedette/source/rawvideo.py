@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from vedette.source.port import FrameSink
 
 MAX_FRAME_BYTES = 1 << 30
+GEOMETRY_CURE = (
+    "give size, pixel format, strides and padded height as the producer has them; "
+    "`vedette-agent ingest-check` finds out"
+)
 
 
 class RawVideoSource:
@@ -51,6 +55,10 @@ class RawVideoSource:
         if got_bytes < wanted_bytes:
             if got_bytes and self._reader.at_eof:
                 sink.drop(DropCause.SHORT)
+                sink.remark(
+                    f"the input ended {got_bytes:,} bytes into a frame of {wanted_bytes:,}: are size and "
+                    "pixel format right? `vedette-agent ingest-check` tells"
+                )
             return False
         if self._cap.admits(self._reader.last_byte_ns):
             sink.publish(self._reader.last_byte_ns)
@@ -90,10 +98,11 @@ def declared_format(spec: SourceSpec) -> FrameFormat:
             color_range=spec.range or ColorRange.LIMITED,
         )
     except ValueError as error:
-        raise ConfigError(f"camera {spec.camera!r}: {error}") from error
+        raise ConfigError(f"camera {spec.camera!r}: {error}", cure=GEOMETRY_CURE) from error
     if frame_format.frame_bytes > MAX_FRAME_BYTES:
         raise ConfigError(
             f"camera {spec.camera!r}: a frame of {frame_format.frame_bytes} bytes is above the limit of "
-            f"{MAX_FRAME_BYTES}"
+            f"{MAX_FRAME_BYTES}",
+            cure=GEOMETRY_CURE,
         )
     return frame_format

@@ -10,6 +10,7 @@ import re
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 # kind -> module:function(path_or_url, spec). OpenCV is only imported when one of them is opened.
 OPENERS: dict[str, str] = {
+    "pipe": "vedette.source.pipes:open_pipe",
     "rawvideo": "vedette.source.pipes:open_rawvideo",
     "y4m": "vedette.source.pipes:open_y4m",
     "mjpeg": "vedette.source.pipes:open_mjpeg",
@@ -37,6 +39,8 @@ OPENERS: dict[str, str] = {
 }
 CONTAINERS = ("y4m", "rawvideo", "mjpeg")
 STREAM_SCHEMES = frozenset({"rtsp", "rtsps", "http", "https", "rtmp", "rtmps", "udp", "tcp", "rtp", "srt"})
+# Those that are connected to; the others may listen, so an address without a host makes sense there.
+HOSTED_SCHEMES = frozenset({"rtsp", "rtsps", "http", "https", "rtmp", "rtmps"})
 PIPES = ("-", "/dev/stdin", "/dev/fd/")
 KIND_BY_SUFFIX: dict[str, str] = {
     **dict.fromkeys((".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".txt"), "pictures"),
@@ -96,14 +100,14 @@ def kind_of(spec: SourceSpec) -> tuple[str, str]:
     """The kind of an input (a key of OPENERS), and the path or address to open.
 
     Raises:
-        ConfigError: The input needs a container, or takes none.
+        ConfigError: The input takes no container, or its address makes no sense.
         BadInputError: There is no such file.
     """
     text = spec.input
     if text.startswith("synthetic:"):
         return "synthetic", text
     if text.startswith(PIPES):
-        return _needs_container(spec), text
+        return spec.container or "pipe", text
     if is_device(text):
         return "device", text
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", text)
@@ -116,20 +120,16 @@ def kind_of(spec: SourceSpec) -> tuple[str, str]:
     return _kind_of_path(spec, Path(text)), text
 
 
-def _needs_container(spec: SourceSpec) -> str:
-    if spec.container:
-        return spec.container
-    raise ConfigError(
-        f"camera {spec.camera!r}: a pipe does not say what is in it",
-        cure="give --format y4m, rawvideo (with --size and --pix-fmt) or mjpeg; `ingest-check` finds out",
-    )
-
-
 def _stream(spec: SourceSpec, scheme: str) -> str:
     if scheme not in STREAM_SCHEMES:
         raise ConfigError(
             f"camera {spec.camera!r}: {redact_url(spec.input)} is of no protocol known here",
             cure=f"one of {', '.join(sorted(STREAM_SCHEMES))}",
+        )
+    if scheme in HOSTED_SCHEMES and not _host(spec):
+        raise ConfigError(
+            f"camera {spec.camera!r}: {redact_url(spec.input)} names no host",
+            cure=f"write {scheme}://HOST/PATH as the camera's manual says",
         )
     if spec.container in ("y4m", "rawvideo"):
         raise ConfigError(
@@ -137,6 +137,23 @@ def _stream(spec: SourceSpec, scheme: str) -> str:
             cure="pipe it in: ffmpeg -i ADDRESS -f yuv4mpegpipe - | vedette-agent pipe --format y4m",
         )
     return "stream"
+
+
+def _host(spec: SourceSpec) -> str:
+    """The host of an address, empty without one.
+
+    Raises:
+        ConfigError: It is no address.
+    """
+    try:
+        parts = urlsplit(spec.input)
+        _ = parts.port
+    except ValueError as error:
+        raise ConfigError(
+            f"camera {spec.camera!r}: {redact_url(spec.input)} is no address: {error}",
+            cure="write it as the camera's manual says; a `:`, `@` or `/` in a password is %3A, %40 or %2F",
+        ) from error
+    return parts.hostname or ""
 
 
 def _kind_of_path(spec: SourceSpec, path: Path) -> str:
@@ -151,5 +168,5 @@ def _kind_of_path(spec: SourceSpec, path: Path) -> str:
     if stat.S_ISDIR(mode):
         return "pictures"
     if stat.S_ISFIFO(mode) or spec.container:
-        return _needs_container(spec)
+        return spec.container or "pipe"
     return KIND_BY_SUFFIX.get(path.suffix.lower(), "file")

@@ -25,6 +25,8 @@ STREAM_MAGIC = b"YUV4MPEG2"
 FRAME_MAGIC = b"FRAME"
 MAX_LINE_BYTES = 4096
 MAX_FRAME_BYTES = 1 << 30
+CUT = "the input ended inside a frame"
+HEADER_CURE = "check that the producer writes -f yuv4mpegpipe and nothing else to this pipe"
 CURE = "write 8-bit planar pictures: ffmpeg ... -pix_fmt yuv420p -f yuv4mpegpipe"
 
 _SPACES = {
@@ -90,12 +92,15 @@ class LineAssembler:
             raise BadInputError(
                 f"y4m: expected {expected} at byte {self._offset_bytes}, found {bytes(self._line[:16])!r}; "
                 "the stream cannot be resynchronised",
-                cure="check that the producer writes -f yuv4mpegpipe and nothing else to this pipe",
+                cure=HEADER_CURE,
             )
         if self._line.endswith(b"\n"):
             return bytes(self._line[:-1])
         if len(self._line) > MAX_LINE_BYTES:
-            raise BadInputError(f"y4m: the line at byte {self._offset_bytes} is above {MAX_LINE_BYTES} bytes")
+            raise BadInputError(
+                f"y4m: the line at byte {self._offset_bytes} is above {MAX_LINE_BYTES} bytes",
+                cure=HEADER_CURE,
+            )
         return None
 
     def _agrees(self, magic: bytes) -> bool:
@@ -110,6 +115,14 @@ def parse_header(line: bytes) -> Y4mHeader:
         BadInputError: Not a header, a tag missing, twice, unknown or out of range, or a colour space that is
             not 8-bit planar.
     """
+    try:
+        return _parse_header(line)
+    except BadInputError as error:
+        error.cure = error.cure or HEADER_CURE
+        raise
+
+
+def _parse_header(line: bytes) -> Y4mHeader:
     try:
         words = line.decode("ascii").split(" ")
     except UnicodeDecodeError as error:
@@ -232,6 +245,7 @@ class Y4mSource:
         if line is None:
             if self._pending_bytes and self._reader.at_eof:
                 sink.drop(DropCause.SHORT)
+                sink.remark(f"{CUT}, {self._pending_bytes:,} bytes into its marker")
             return False
         if line.startswith(STREAM_MAGIC):
             header = parse_header(line)
@@ -244,9 +258,11 @@ class Y4mSource:
         if memory is None:
             return False
         wanted_bytes = self._format.frame_bytes
-        if self._reader.fill(memory[:wanted_bytes], sink) < wanted_bytes:
+        got_bytes = self._reader.fill(memory[:wanted_bytes], sink)
+        if got_bytes < wanted_bytes:
             if self._reader.at_eof:
                 sink.drop(DropCause.SHORT)
+                sink.remark(f"{CUT}, after {got_bytes:,} of {wanted_bytes:,} bytes")
             return False
         if self._cap.admits(self._time_ns()):
             sink.publish(self._reader.last_byte_ns)

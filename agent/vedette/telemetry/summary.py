@@ -29,7 +29,7 @@ _STAGE_MEANINGS = {
 
 
 class CameraSummary(msgspec.Struct, frozen=True):
-    """One camera: in = ok + dropped + failed + in_flight; `fps` is answers a second."""
+    """One camera: in = ok + dropped + failed + in_flight; `fps` is answers a second while it gave frames."""
 
     camera: str
     frames_in: int
@@ -77,6 +77,7 @@ def summarise(
     source_restarts: Mapping[str, int] | None = None,
     in_flight: Mapping[str, int] | None = None,
     models: Iterable[ModelCounts] = (),
+    active_s: Mapping[str, float] | None = None,
 ) -> RunSummary:
     """Put the figures of a run together.
 
@@ -90,8 +91,10 @@ def summarise(
         source_restarts: How often each camera's source was started again.
         in_flight: Frames known to be on the way, as for `LedgerSnapshot.imbalance`.
         models: What each model answered, where the model changed during the run.
+        active_s: How long each camera gave frames, where that is not the whole run.
     """
     restarts = source_restarts or {}
+    active = active_s or {}
     cameras = tuple(
         CameraSummary(
             camera=name,
@@ -100,7 +103,7 @@ def summarise(
             dropped=counts.dropped,
             failed=counts.failed,
             in_flight=counts.in_flight,
-            fps=_rate(counts.ok, duration_s),
+            fps=_rate(counts.ok, active.get(name, duration_s)),
             source_restarts=restarts.get(name, 0),
             latency={stage: meter.stats(stage, name) for stage in STAGES},
         )

@@ -131,7 +131,7 @@ def _pools(adapter: WatchedAdapter) -> dict[str, type[HTTPConnectionPool]]:
             adapter.show(connected)
             return connected
 
-        def getresponse(self) -> BaseHTTPResponse:  # type: ignore[override] - as urllib3 itself
+        def getresponse(self) -> BaseHTTPResponse:  # type: ignore[override]  # as urllib3 does
             adapter.show(self.sock)
             return super().getresponse()
 
@@ -141,7 +141,7 @@ def _pools(adapter: WatchedAdapter) -> dict[str, type[HTTPConnectionPool]]:
             adapter.show(connected)
             return connected
 
-        def getresponse(self) -> BaseHTTPResponse:  # type: ignore[override] - as urllib3 itself
+        def getresponse(self) -> BaseHTTPResponse:  # type: ignore[override]  # as urllib3 does
             adapter.show(self.sock)
             return super().getresponse()
 

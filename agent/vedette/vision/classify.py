@@ -55,7 +55,8 @@ class Classifier:
 
     def answer(self, outputs: tuple[NDArray[Any], ...], placement: Placement) -> Answer:  # noqa: ARG002 - port
         """See `Postprocessor`."""
-        stored = self._output.take(outputs).reshape(-1)
+        softmax = self._activation is Activation.SOFTMAX
+        stored = self._output.take(outputs, finite=not softmax).reshape(-1)
         if not stored.size:
             raise bad_output(f"the output {self._output.info.name!r} is empty")
         best, values = best_few(stored, self._top_k)
@@ -68,15 +69,22 @@ class Classifier:
         return Answer(top=top, confidence=top[0].score)
 
     def _scores(self, stored: NDArray[Any], best: list[float]) -> list[float]:
-        """Scores of the best stored values; k numbers are quicker without NumPy."""
+        """Scores of the best stored values; k numbers are quicker without NumPy.
+
+        A logit of minus infinity excludes a class; any other value that is not finite is no answer.
+        """
         output = self._output
         real = [output.real_value(value) for value in best]
         if self._activation is Activation.SOFTMAX:
+            if not math.isfinite(best[0]):
+                raise output.not_finite()
             scale = 1.0 if output.affine is None else output.affine.scale
             powers = np.subtract(stored, best[0], dtype=np.float32)
             if scale != 1.0:
                 powers *= scale
             total = float(np.add.reduce(np.exp(powers, out=powers), dtype=np.float64))
+            if not math.isfinite(total):  # a NaN among a few classes need not rank first
+                raise output.not_finite()
             return [math.exp(value - real[0]) / total for value in real]
         if self._activation is Activation.SIGMOID:
             return [sigmoid_value(value) for value in real]

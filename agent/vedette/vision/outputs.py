@@ -38,8 +38,12 @@ class BoundOutput(msgspec.Struct, frozen=True):
         """The size of one stored step in real units; 0 for floats."""
         return 0.0 if self.affine is None else self.affine.scale
 
-    def take(self, outputs: tuple[NDArray[Any], ...]) -> NDArray[Any]:
+    def take(self, outputs: tuple[NDArray[Any], ...], *, finite: bool = True) -> NDArray[Any]:
         """Pick this tensor out of a run's outputs, as stored, and make sure that it can be read.
+
+        Args:
+            outputs: What the engine gave.
+            finite: Look for NaN and infinity here; a caller that sums all values anyway sees them there.
 
         Raises:
             FrameError: `bad_output`: it is missing, of another shape or type, or holds NaN or infinity.
@@ -52,9 +56,13 @@ class BoundOutput(msgspec.Struct, frozen=True):
                 f"the output {self.info.name!r} is {stored.dtype} {stored.shape}, "
                 f"declared is {self.info.dtype} {self.info.shape}"
             )
-        if stored.dtype.kind == "f" and not _finite(stored):
-            raise bad_output(f"the output {self.info.name!r} holds NaN or infinity")
+        if finite and self.dtype.kind == "f" and not _finite(stored):
+            raise self.not_finite()
         return stored
+
+    def not_finite(self) -> FrameError:
+        """Build the error for NaN and infinity."""
+        return bad_output(f"the output {self.info.name!r} holds NaN or infinity")
 
     def real_value(self, stored: float) -> float:
         """`real` for a single value that is already a Python number."""

@@ -27,6 +27,7 @@ class FailCause(str, Enum):
     BAD_OUTPUT = "bad_output"  # NaN, wrong shape
     WORKER_CRASHED = "worker_crashed"  # the engine worker died with the frame in hand
     WORKER_HUNG = "worker_hung"  # the engine worker was killed for taking too long
+    UNDELIVERED = "undelivered"  # answered, but the answer did not reach its reader; so no line says it
 
 
 # Drops that the source counts in the ring's header; the position is the ABI.

@@ -73,7 +73,10 @@ class Escalation(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """One line of output: an answer, or a failure that names its cause."""
+    """One line of output: an answer, or a failure that names its cause.
+
+    `file` is the picture file that the frame came from, relative to the folder or list that was the input.
+    """
 
     v: int
     camera: str
@@ -81,6 +84,7 @@ class Result(msgspec.Struct, frozen=True):
     captured_ns: int
     model: ModelRef
     task: str
+    file: str | UnsetType = UNSET
     top: tuple[Label, ...] | UnsetType = UNSET
     detections: tuple[Detection, ...] | UnsetType = UNSET
     tensors: tuple[RawTensor, ...] | UnsetType = UNSET

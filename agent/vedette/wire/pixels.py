@@ -75,7 +75,7 @@ def _shrink(length: int, shift: int) -> int:
     return -(-length >> shift) if shift else length
 
 
-class FrameFormat(msgspec.Struct, frozen=True):
+class FrameFormat(msgspec.Struct, frozen=True, cache_hash=True):
     """Everything needed to read a frame buffer: size, planes, colour meaning.
 
     `width` and `height` are pixels as stored. `orientation` is the EXIF value 1..8 that makes the picture
@@ -140,7 +140,9 @@ def describe(
         raise ValueError(f"orientation {orientation} is not an EXIF value (1..8)")
     layout = _LAYOUT[pixel]
     if strides and len(strides) != len(layout):
-        raise ValueError(f"{pixel.value} has {len(layout)} planes, {len(strides)} strides were given")
+        planes_text = "1 plane" if len(layout) == 1 else f"{len(layout)} planes"
+        given = "1 stride was given" if len(strides) == 1 else f"{len(strides)} strides were given"
+        raise ValueError(f"{pixel.value} has {planes_text}, {given}")
     if padded_height and padded_height < height:
         raise ValueError(f"padded height {padded_height} is below the height {height}")
     stored_height = padded_height or height

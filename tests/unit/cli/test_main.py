@@ -10,6 +10,7 @@ import click
 import pytest
 
 from vedette import errors
+from vedette.cli import commands
 from vedette.cli import main as shell
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
         del group, context, name
         return click.Command("run", callback=body)
 
-    monkeypatch.setattr(shell.LazyGroup, "get_command", get_command)
+    monkeypatch.setattr(commands.LazyGroup, "get_command", get_command)
 
 
 @pytest.mark.parametrize(
@@ -104,11 +105,11 @@ def test_help_and_version_are_exit_0(capsys: pytest.CaptureFixture[str]) -> None
     """And every command of the table is listed."""
     assert exit_code("--help") == 0
     listed = capsys.readouterr().out
-    assert all(name in listed for name in shell.COMMANDS)
+    assert all(name in listed for name in commands.COMMANDS)
     assert exit_code("--version") == 0
 
 
-@pytest.mark.parametrize("name", list(shell.COMMANDS))
+@pytest.mark.parametrize("name", list(commands.COMMANDS))
 def test_every_command_of_the_table_exists_and_explains_itself(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 from typing import get_args
 
@@ -11,7 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vedette.config.agent import AgentConfig, AgentDocument, EngineConfig, load_config, parse_config
+from vedette.config.agent import (
+    AgentConfig,
+    AgentDocument,
+    EngineConfig,
+    load_config,
+    parse_config,
+    read_config_text,
+)
 from vedette.config.camera import CameraConfig
 from vedette.config.notation import PictureSize
 from vedette.engine.port import OnFallback
@@ -153,8 +161,7 @@ limits: {ring_memory: 100}
         "line 5: cameras.raw.size: is missing: raw video carries no header that tells it",
         "line 5: cameras.raw.pix_fmt: is missing: raw video carries no header that tells it",
         "line 7: cameras.two.input: standard input is already read by camera `one`",
-        "line 8: mqtt: unknown key; known keys: "
-        "cameras, control, device, engine, limits, model, results, state_dir, update",
+        f"line 8: mqtt: unknown key; known keys: {', '.join(sorted(AgentDocument.__struct_fields__))}",
         "line 9: limits.ring_memory: expected a size with its unit, such as 256MB or 1.5GiB",
     ]
 
@@ -178,7 +185,7 @@ limits: {ring_memory: 100}
         ("{input: x, format: y4m, strides: [9]}", [f"strides: {IDLE}"]),
         ("{input: x, format: mjpeg, padded_height: 9}", [f"padded_height: {IDLE}"]),
         ("{input: 'rtsp://h/x', size: 4x4, pix_fmt: nv12}", [f"size: {IDLE}", f"pix_fmt: {IDLE}"]),
-        ("{input: '-'}", ["format: is missing: a pipe does not say whether it holds y4m, mjpeg or rawvideo"]),
+        ("{input: '-', max_age_ms: 1e999}", ["max_age_ms: expected number <= 86400000.0"]),
         ("{input: 'rtsp://h/x', loop: true}", ["loop: only a file can be played again"]),
         ("{input: '-', format: y4m, loop: true}", ["loop: only a file can be played again"]),
         ("{input: '0', loop: true}", ["loop: only a file can be played again"]),
@@ -319,9 +326,39 @@ def test_a_file_that_cannot_be_read_is_said_with_cause_and_cure(tmp_path: Path) 
     assert "cannot be read" in refusal_of_file(tmp_path / ("x" * 300))
 
 
-def test_a_named_pipe_does_not_block(tmp_path: Path) -> None:
+def test_a_named_pipe_that_nobody_writes_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
-    assert "is not a file" in refusal_of_file(tmp_path / "fifo")
+    with pytest.raises(ConfigError, match="did not come to an end"):
+        read_config_text(tmp_path / "fifo", pipe_wait_s=0.2)
+
+
+@pytest.mark.parametrize("written_before", [True, False], ids=["writer gone", "writer slow"])
+def test_a_pipe_of_the_shell_is_read_to_its_end(
+    written_before: bool,  # noqa: FBT001 - parametrised
+) -> None:
+    """`run --config <(generate)`: the shell hands over /dev/fd/N, its writer may be done or still think."""
+    text = "model: {factory: bundle}\ncameras: {a: {input: '-'}}\n"
+    reader, writer = os.pipe()
+
+    def write() -> None:
+        for line in text.splitlines(keepends=True):
+            os.write(writer, line.encode())
+        os.close(writer)
+
+    thread = threading.Thread(target=write)
+    try:
+        if written_before:
+            write()
+        else:
+            thread.start()
+        path = Path(f"/dev/fd/{reader}")
+        assert read_config_text(path) == text
+    finally:
+        os.close(reader)
+        if not written_before:
+            thread.join(5)
+    config = parse_config(text, origin=path, environ={})
+    assert config.model.factory == str(Path.cwd() / "bundle")
 
 
 def test_a_file_of_another_encoding_is_said_with_its_line(tmp_path: Path) -> None:

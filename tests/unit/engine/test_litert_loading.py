@@ -16,6 +16,7 @@ from tests.stubs.tiny_models import CHANNELS, SIZE, tiny_tflite
 from vedette.engine.accelerator import RungRefusedError
 from vedette.engine.litert import PROBE_MODEL, import_runtime, open_litert
 from vedette.engine.litert_delegate import check_library, elf_machine
+from vedette.engine.litert_gpu import refusal, vulkan_fault
 from vedette.engine.litert_graph import count_delegated
 from vedette.engine.litert_interpreter import describe_tensor
 from vedette.engine.litert_ladder import check_options
@@ -49,6 +50,10 @@ void *tflite_plugin_create_delegate(char **keys, char **values, size_t count, vo
 }
 void tflite_plugin_destroy_delegate(void *delegate) { free(delegate); }
 """
+
+STACKED = (
+    "ERROR: [./litert/cc/litert_compiled_model.h:1961]\n└ ERROR: [litert/runtime/compiled_model.cc:1036]"
+)
 
 
 @pytest.fixture(scope="module")
@@ -324,3 +329,34 @@ def test_a_mistyped_option_is_not_silence(options: dict[str, str]) -> None:
     """Key or value."""
     with pytest.raises(ConfigError):
         check_options(options)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault", "said"),
+    [
+        (STACKED, "Vulkan's loader does not load", "no GPU can be used: Vulkan's loader does not load"),
+        (STACKED, "", "no GPU is found, or it does not take the model; `vulkaninfo --summary` lists what"),
+        (
+            "ERROR: [a/b.cc:7]\n└ op RESIZE is not there",
+            "",
+            "the GPU does not take the model: op RESIZE is not",
+        ),
+        ("op RESIZE is not there", "no driver", "no GPU can be used: no driver (op RESIZE is not there)"),
+    ],
+)
+def test_a_gpu_s_refusal_is_a_reason_and_no_place_in_somebody_s_source(
+    text: str, fault: str, said: str
+) -> None:
+    """What LiteRT 2.1 gives where there is no GPU is a stack of file names."""
+    spoken = refusal(text, fault)
+    assert spoken.startswith(said)
+    assert ".cc:" not in spoken
+    assert "└" not in spoken
+
+
+def test_a_box_without_vulkan_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loader is looked for by name; where it is, nothing is claimed."""
+    monkeypatch.setattr("vedette.engine.litert_gpu.VULKAN_LOADER", "libvulkan-not-here.so.1")
+    assert "libvulkan-not-here.so.1" in vulkan_fault()
+    monkeypatch.setattr("vedette.engine.litert_gpu.VULKAN_LOADER", "libc.so.6")
+    assert vulkan_fault() == ""

@@ -15,8 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from vedette.clock import ManualClock, SystemClock
 from vedette.errors import BadInputError, FrameError, UnavailableError
 from vedette.frame import layout
-from vedette.frame.descriptor import FORMAT_BYTES, decode_format, encode_format
+from vedette.frame.descriptor import FORMAT_BYTES, MAX_FILE_BYTES, decode_format, encode_format
 from vedette.frame.layout import RingGeometry, parse_header
+from vedette.frame.lifeline import HeldFrame, Pulse
 from vedette.frame.producer import RingProducer
 from vedette.frame.reader import RingReader
 from vedette.frame.ring import Ring, RingHandles, available_bytes, create_ring
@@ -334,3 +335,40 @@ def test_the_format_of_a_frame_may_change_from_slot_to_slot(newest: Ring) -> Non
         assert lease is not None
         assert lease.frame_format == frame_format
         reader.release()
+
+
+@given(names=st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=500), max_size=12))
+def test_a_file_s_name_travels_with_its_frame_and_never_with_another(names: list[str]) -> None:
+    """Whatever the slots held before; of a name that is too long its end, marked as cut."""
+    ring = make_ring(newest=False)
+    try:
+        producer, reader = RingProducer(ring, SystemClock()), RingReader(ring, 0)
+        for name in names:
+            assert producer.try_acquire(GRAY) is not None
+            producer.publish(7, name)
+            lease = reader.take()
+            assert lease is not None
+            assert lease.captured_ns == 7
+            if len(name.encode()) <= MAX_FILE_BYTES:
+                assert lease.file == name
+            else:
+                assert lease.file[0] == "…"
+                assert name.endswith(lease.file[1:])
+                assert len(lease.file.encode()) > MAX_FILE_BYTES - 4
+            reader.release()
+    finally:
+        ring.close()
+        ring.handles.close()
+
+
+@given(held=st.lists(st.tuples(st.integers(1, 2**63), st.text(st.characters(exclude_categories=["Cs"])))))
+def test_what_a_dead_worker_had_in_hand_can_be_read(held: list[tuple[int, str]]) -> None:
+    """The last frame noted, with or without a file, whatever was noted before."""
+    pulse = Pulse.create()
+    try:
+        assert pulse.held == HeldFrame(0, 0, "")
+        for seq, (captured_ns, name) in enumerate(held, start=1):
+            pulse.hold(seq, captured_ns, name)
+            assert pulse.held == HeldFrame(seq, captured_ns, name)
+    finally:
+        pulse.close()

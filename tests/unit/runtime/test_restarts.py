@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from vedette.clock import ManualClock
 from vedette.runtime.plan import RestartPolicy
-from vedette.runtime.restart import Restarts
+from vedette.runtime.restart import Restarts, pause_text
 
 POLICY = RestartPolicy(window_s=60, budget=5, backoff_min_s=0.2, backoff_max_s=30)
 
@@ -120,3 +120,12 @@ def test_two_boxes_do_not_retry_in_step() -> None:
     assert any(a < b for a, b in pairs)
     assert any(a > b for a, b in pairs)
     assert any(later < earlier for (earlier, _), (later, _) in pairwise(pairs))
+
+
+@pytest.mark.parametrize(
+    ("delay_s", "text"),
+    [(0.0004, "0 ms"), (0.041, "41 ms"), (0.94, "940 ms"), (1.2, "1.2 s"), (30, "30.0 s")],
+)
+def test_a_pause_is_said_so_that_short_ones_can_be_told_apart(delay_s: float, text: str) -> None:
+    """`trying again in 0.0 s` said nothing."""
+    assert pause_text(delay_s) == text

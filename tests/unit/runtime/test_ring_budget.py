@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vedette.config.notation import parse_byte_size
 from vedette.errors import ConfigError
 from vedette.frame.layout import MAX_RING_BYTES, RingGeometry
 from vedette.runtime.ring_budget import RingBudget
@@ -30,7 +31,7 @@ def test_the_cure_is_one() -> None:
     with pytest.raises(ConfigError) as caught:
         RingBudget(1_000_000).reserve("front", VGA)
     assert caught.value.cure is not None
-    named = int(caught.value.cure.split("at least ")[1].split(",")[0])
+    named = parse_byte_size(caught.value.cure.split("at least ")[1].split(" ")[0])
     RingBudget(named).reserve("front", VGA)
 
 

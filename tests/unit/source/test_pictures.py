@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,14 +18,12 @@ from vedette.clock import ManualClock
 from vedette.errors import BadInputError, FrameError
 from vedette.source.decoding import decode_picture
 from vedette.source.exif import orientation_of, png_orientation, webp_orientation
-from vedette.source.pictures import PicturesSource, find_pictures, natural_key
+from vedette.source.pictures import MAX_NAMED_DAMAGED, PicturesSource, file_names, find_pictures, natural_key
 from vedette.source.port import SourceSpec
 from vedette.wire.causes import DropCause
 from vedette.wire.pixels import PixelFormat
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import numpy.typing as npt
 
 # How to store a scene so that EXIF orientation n makes it upright (numpy, rows first).
@@ -251,3 +251,45 @@ def test_natural_order_is_total(names: list[str]) -> None:
 
     ordered = sorted((Path(name) for name in names), key=natural_key)
     assert sorted(ordered, key=natural_key) == ordered
+
+
+def test_each_frame_carries_the_name_of_its_file_and_damaged_ones_are_named_once(tmp_path: Path) -> None:
+    """Sequence numbers skip what is damaged, so only names match answers and pictures; in a loop, too."""
+    for name in ("b.png", "d.png"):
+        (tmp_path / name).write_bytes(encoded(of_scene(), "PNG"))
+    for name in ("a.png", "c.png"):
+        (tmp_path / name).write_bytes(b"no picture")
+    source = source_over(find_pictures(str(tmp_path)), loop=True)
+    sink = ListSink(stop_after=5)
+    while source.read(sink):
+        pass
+    assert sink.files == ["b.png", "d.png", "b.png", "d.png", "b.png"]
+    assert [remark.split(" ")[0] for remark in sink.remarks] == ["a.png", "c.png"]
+    assert all("cannot be used: " in remark for remark in sink.remarks)
+    assert sink.drops[DropCause.DAMAGED] >= 4
+
+
+def test_thousands_of_damaged_pictures_are_not_thousands_of_remarks(tmp_path: Path) -> None:
+    """A bound on what is said, none on what is counted."""
+    good = tmp_path / "0.png"
+    good.write_bytes(encoded(of_scene(), "PNG"))
+    missing = [tmp_path / f"{number}.png" for number in range(1, 200)]
+    sink = drain(source_over([good, *missing]), ListSink())
+    assert sink.drops[DropCause.DAMAGED] == 199
+    assert len(sink.remarks) == MAX_NAMED_DAMAGED + 1
+    assert "no longer named" in sink.remarks[-1]
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (["/a/1.png"], ["1.png"]),
+        (["/a/b/1.png", "/a/c/1.png"], ["b/1.png", "c/1.png"]),
+        (["list/1.png", "list/sub/1.png"], ["1.png", "sub/1.png"]),
+        (["/a/1.png", "b/1.png"], ["/a/1.png", "b/1.png"]),
+        ([os.fsdecode(b"/a/\xff.png")], ["\ufffd.png"]),
+    ],
+)
+def test_names_tell_the_files_apart_and_are_text(paths: list[str], names: list[str]) -> None:
+    """Relative to what the files share; bytes that are no UTF-8 cannot break a result."""
+    assert file_names([Path(path) for path in paths]) == names

@@ -25,7 +25,10 @@ from vedette.wire.causes import DropCause
 from vedette.wire.pixels import PixelFormat
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
     from pathlib import Path
+
+    from vedette.errors import VedetteError
 
 
 def spec_of(text: str, **changes: object) -> SourceSpec:
@@ -76,7 +79,9 @@ def test_a_path_tells_its_kind(tmp_path: Path, name: str, container: str, kind: 
     ("spec", "named"),
     [
         (spec_of(""), "`input` is empty"),
-        (spec_of("-"), "--format"),
+        (spec_of("rtsp://"), "names no host"),
+        (spec_of("http:///path"), "names no host"),
+        (spec_of("rtsp://u:p@cam:port/1"), "is no address"),
         (spec_of("-", container="rawvideo"), "--size WxH and --pix-fmt"),
         (spec_of("-", container="rawvideo", width=4, height=4), "--pix-fmt"),
         (spec_of("-", container="y4n"), "did you mean y4m"),
@@ -279,3 +284,38 @@ def test_a_terminal_is_no_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", Terminal())
     with pytest.raises(ConfigError, match="terminal"):
         open_source(spec_of("-", container="y4m"))
+
+
+@pytest.mark.parametrize("drip", [1, 7, 100_000], ids=lambda count: f"{count} bytes at a time")
+def test_a_pipe_that_announces_itself_needs_no_container(
+    feed: Callable[[Iterable[bytes]], int], drip: int
+) -> None:
+    """y4m in drips: what was looked at to know it is read all the same, to the last byte."""
+    frame = b"FRAME\n" + bytes(range(96))
+    stream = b"YUV4MPEG2 W8 H8 F25:1 C420jpeg\n" + 3 * frame
+    fd = feed(stream[at : at + drip] for at in range(0, len(stream), drip))
+    source = open_source(spec_of(f"/dev/fd/{fd}"))
+    sink = drain(source, ListSink())
+    source.close()
+    os.close(fd)
+    assert sink.pixels == [bytes(range(96))] * 3
+    assert sink.remarks == []
+
+
+@pytest.mark.parametrize(
+    ("stream", "error", "words"),
+    [
+        (b"", BadInputError, "nothing came"),
+        (b"GIF89a" + bytes(100), BadInputError, "holds a GIF picture"),
+        (bytes(range(200, 256)) * 100, ConfigError, "raw video says nothing of itself"),
+    ],
+)
+def test_a_pipe_that_does_not_announce_itself_is_not_guessed_at(
+    feed: Callable[[Iterable[bytes]], int], stream: bytes, error: type[VedetteError], words: str
+) -> None:
+    """What it is where that is known, else what has to be told."""
+    fd = feed([stream])
+    with pytest.raises(error, match=words) as caught:
+        open_source(spec_of(f"/dev/fd/{fd}"))
+    os.close(fd)
+    assert caught.value.cure is not None

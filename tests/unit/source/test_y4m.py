@@ -215,3 +215,13 @@ def test_a_line_without_end_is_refused() -> None:
     assert assembler.feed(STREAM_MAGIC + b" " + b"X" * (MAX_LINE_BYTES - 10)) is None
     with pytest.raises(BadInputError, match=f"above {MAX_LINE_BYTES}"):
         assembler.feed(b"z")
+
+
+@pytest.mark.parametrize(
+    "line", [b"YUV4MPEG2 W0 H4", b"YUV4MPEG2 H4", b"YUV4MPEG2 W4 H4 Fx", b"YUV4MPEG2 W\xff"]
+)
+def test_every_broken_header_comes_with_a_cure(line: bytes) -> None:
+    """What to look at, beside what is wrong."""
+    with pytest.raises(BadInputError) as caught:
+        parse_header(line)
+    assert caught.value.cure

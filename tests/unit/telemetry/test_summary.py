@@ -245,3 +245,15 @@ def test_live_rates_are_of_the_time_since_the_last_line() -> None:
     assert live.line(6_000_000_000, ledger.snapshot(), 80) == "front 30.0 fps  p50 5.6 ms"
     assert live.line(7_000_000_000, ledger.snapshot(), 80) == "front 0.0 fps"
     assert live.line(7_000_000_000, ledger.snapshot(), 80) == "front 0.0 fps"
+
+
+def test_a_camera_that_ended_early_has_the_rate_of_its_own_time() -> None:
+    """300 answers in 10 s are 30 a second, also where the run went on for a minute."""
+    ledger, meter = Ledger(["front"]), Meter(["front"])
+    ledger.observe_ring("front", 300, {})
+    for _ in range(300):
+        ledger.ok("front")
+    snapshot = ledger.snapshot()
+    report = summarise(snapshot, meter, duration_s=60.0, model=None, engine=None, active_s={"front": 10.0})
+    assert report.cameras[0].fps == 30.0
+    assert report.fps == 5.0

@@ -167,6 +167,23 @@ def test_what_is_no_answer_fails_the_frame(stored: NDArray[Any]) -> None:
     assert failed.value.kind == "bad_output"
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_logits_that_are_not_finite_fail_the_frame(value: float) -> None:
+    """Wherever it stands among the logits; minus infinity only excludes its class."""
+    reader = build_postprocessor(
+        classifier(OutputSpec(OutputLayout.SCORES, Activation.SOFTMAX)), (), (info((1, 100)),)
+    )
+    logits = np.linspace(-1, 1, 100, dtype=np.float32)[None]
+    logits[0, 3] = value
+    with pytest.raises(FrameError, match="NaN or infinity"):
+        reader.answer((logits,), PLACEMENT)
+    logits[0, 3] = -np.inf
+    others = np.exp(np.delete(logits[0], 3).astype(np.float64))
+    assert reader.answer((logits,), PLACEMENT).confidence == pytest.approx(
+        others[-1] / others.sum(), abs=1e-6
+    )
+
+
 def test_an_output_that_is_missing_fails_the_frame() -> None:
     """The engine promised it; another worker's results must not be read in its place."""
     reader = build_postprocessor(classifier(OutputSpec(OutputLayout.SCORES)), (), (info((1, 3)),))

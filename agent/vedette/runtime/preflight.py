@@ -1,0 +1,124 @@
+"""What can be known of a configuration on this box before anything is opened or started."""
+
+from __future__ import annotations
+
+import glob
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vedette.bundle.folder import SPEC_NAME
+from vedette.config.document import line_index
+from vedette.errors import BadInputError, ConfigError
+from vedette.runtime.compose import camera_plan
+from vedette.source.package_files import SCHEME as PACKAGE_SCHEME
+from vedette.source.registry import check_spec, kind_of
+from vedette.wire.pixels import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vedette.config.agent import AgentConfig
+    from vedette.config.camera import CameraConfig
+    from vedette.config.yaml_tree import Path as KeyPath
+    from vedette.source.port import SourceSpec
+
+FROM_FILES = frozenset({"rawvideo", "y4m", "mjpeg", "pictures", "file"})
+
+
+def check_on_this_box(config: AgentConfig, text: str) -> None:
+    """Look whether what the configuration names is here; `text` tells the lines.
+
+    Raises:
+        ConfigError: `problems` holds every one found.
+    """
+    lines = line_index(text)
+    problems = [
+        f"line {lines.get(path, 1)}: {'.'.join(path)}: {fault}" for path, fault in sorted(_faults(config))
+    ]
+    if problems:
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        raise ConfigError(f"{config.origin}: {count}", problems=tuple(problems))
+
+
+def prepare_state_dir(config: AgentConfig) -> None:
+    """Make the folder for what is kept between runs.
+
+    Raises:
+        ConfigError: It cannot be made or written to.
+    """
+    if config.state_dir is None:
+        return
+    folder = Path(config.state_dir)
+    try:
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        fault = "" if os.access(folder, os.W_OK | os.X_OK) else "no right to write there"
+    except OSError as error:
+        fault = error.strerror or str(error)
+    if fault:
+        raise ConfigError(
+            f"state_dir: {folder} cannot be used: {fault}",
+            cure="name a folder that the agent may write to, such as /var/lib/vedette, or leave the key out",
+        )
+
+
+def _faults(config: AgentConfig) -> Iterator[tuple[KeyPath, str]]:
+    factory = Path(config.model.factory)
+    if not factory.is_dir():
+        yield ("model", "factory"), f"{shown(factory)} is {'no folder' if factory.exists() else 'not here'}"
+    elif not (factory / SPEC_NAME).is_file():
+        yield ("model", "factory"), f"{shown(factory)} is no model bundle: it holds no {SPEC_NAME}"
+    kept = None if config.state_dir is None else Path(config.state_dir)
+    if kept is not None and kept.exists() and not kept.is_dir():
+        yield ("state_dir",), f"{shown(kept)} is no folder"
+    if config.results.to != "stdout":
+        yield from ((("results", "to"), fault) for fault in _result_faults(Path(config.results.to)))
+    for name, camera in config.cameras.items():
+        yield from _camera_faults(name, camera)
+
+
+def _camera_faults(name: str, camera: CameraConfig) -> Iterator[tuple[KeyPath, str]]:
+    try:
+        judge(camera_plan(name, camera).source)
+    except ConfigError as error:
+        for what in error.problems or (error.cause,):
+            yield ("cameras", name), what
+    except BadInputError as error:
+        yield ("cameras", name, "input"), error.cause
+
+
+def _result_faults(path: Path) -> Iterator[str]:
+    if path.is_dir():
+        yield f"{shown(path)} is a folder"
+    elif not path.parent.is_dir():
+        yield f"there is no folder {shown(path.parent)}"
+
+
+def judge(spec: SourceSpec) -> None:
+    """Everything that can be known of a source without opening it.
+
+    Raises:
+        ConfigError: It makes no sense.
+        BadInputError: Its file is not on this machine, or may not be read.
+    """
+    check_spec(spec)
+    if spec.container == "rawvideo" and spec.pixel is not None:
+        try:
+            describe(
+                spec.width, spec.height, spec.pixel, strides=spec.strides, padded_height=spec.padded_height
+            )
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+    kind, where = kind_of(spec)
+    if kind not in FROM_FILES or spec.input == "-" or spec.input.startswith(PACKAGE_SCHEME):
+        return
+    if not os.path.exists(where):  # noqa: PTH110 - it may be a pattern
+        if kind == "pictures" and not glob.glob(where, recursive=True):  # noqa: PTH207 - absolute patterns
+            raise BadInputError(f"{where} names no file")
+    elif not os.access(where, os.R_OK):
+        raise BadInputError(f"no right to read {where}")
+
+
+def shown(path: Path | str) -> str:
+    """A path as people write it: without `..` and `.`."""
+    return str(Path(path).resolve())
