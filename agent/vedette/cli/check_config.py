@@ -14,19 +14,11 @@ from vedette.config.camera import is_path
 from vedette.errors import ConfigError
 from vedette.runtime.preflight import check_on_this_box, shown
 from vedette.source.urls import redact_url
-<<<<<<< HEAD
 from vedette.telemetry.summary import duration_text
-from vedette.wire.pixels import describe
 
 if TYPE_CHECKING:
     from vedette.config.camera import CameraConfig
     from vedette.config.updates import UpdateConfig
-    from vedette.source.port import SourceSpec
-=======
-
-if TYPE_CHECKING:
-    from vedette.config.camera import CameraConfig
->>>>>>> merging
 
 
 class _Verdict(msgspec.Struct, frozen=True):
@@ -75,49 +67,10 @@ def _checked(file: Path) -> tuple[AgentConfig, tuple[str, ...]]:
     """
     text = read_config_text(file)
     config = parse_config(text, origin=file, environ=os.environ)
-<<<<<<< HEAD
-    lines = line_index(text)
-    problems: list[str] = []
-    notes = list(config.notes)
-    if not Path(config.model.factory).is_dir():
-        notes.append(f"model.factory: {config.model.factory} is not on this machine")
-    if config.update is not None and not Path(config.update.root).is_file():
-        notes.append(f"update.root: {config.update.root} is not on this machine")
-    for name, camera in config.cameras.items():
-        where = f"line {lines.get(('cameras', name), 1)}: cameras.{name}"
-        try:
-            _judge(camera_plan(name, camera).source)
-        except ConfigError as error:
-            problems.extend(f"{where}: {what}" for what in error.problems or (error.cause,))
-        except BadInputError as error:
-            # The file may be checked on one machine and run on another.
-            notes.append(f"cameras.{name}.input: {error.cause}")
-    if problems:
-        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-        raise ConfigError(f"{file}: {count}", problems=tuple(problems))
-    return config, notes
-
-
-def _judge(spec: SourceSpec) -> None:
-    """Everything that can be known of a source without opening it.
-
-    Raises:
-        ConfigError: It makes no sense.
-        BadInputError: Its file is not on this machine.
-    """
-    check_spec(spec)
-    if spec.container == "rawvideo" and spec.pixel is not None:
-        try:
-            describe(
-                spec.width, spec.height, spec.pixel, strides=spec.strides, padded_height=spec.padded_height
-            )
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
-    kind_of(spec)
-=======
     check_on_this_box(config, text)
-    return config, config.notes
->>>>>>> merging
+    if config.update is None or Path(config.update.root).is_file():
+        return config, config.notes
+    return config, (*config.notes, f"update.root: {config.update.root} is not on this machine")
 
 
 def _as_builtins(config: AgentConfig) -> dict[str, Any]:
@@ -141,14 +94,9 @@ def _summary(config: AgentConfig) -> list[str]:
         + f"; threads: {engine.threads}; if the first is not in effect: {engine.on_fallback}",
         "cameras": f"\n{'':<10}".join(cameras),
         "memory": f"at most {config.limits.ring_memory / 1e6:,.0f} MB for frames",
-<<<<<<< HEAD
-        "results": config.results.to,
-        "state": config.state_dir or "none: nothing is kept between runs",
-        "updates": "none" if config.update is None else _update_line(config.update),
-=======
         "results": config.results.to if config.results.to == "stdout" else shown(config.results.to),
         "state": shown(config.state_dir) if config.state_dir else "none: nothing is kept between runs",
->>>>>>> merging
+        "updates": "none" if config.update is None else _update_line(config.update),
     }
     return [f"{config.origin} is good. It would run:", "", *(f"{key:<10}{row}" for key, row in rows.items())]
 

@@ -52,7 +52,7 @@ def put_frames_first() -> None:
 
 
 def set_group_nice(nice: int) -> None:
-    """Set the niceness of this session's group: where the kernel has groups, a task's own counts only inside."""
+    """Set the niceness of this session's group: where there are groups, a task's own counts only inside."""
     with contextlib.suppress(OSError):
         Path("/proc/self/autogroup").write_text(str(nice), encoding="ascii")
 
