@@ -1,7 +1,7 @@
-"""The whole update driver on real files: a delta, a full download, a rollback, an abort before and in the trial.
+"""The whole update driver on real files: a delta, a full download, a rollback, aborts before and in a trial.
 
-The data plane is a fake on a clock that stands still, decoding runs in this process so that its steps are seen,
-and the preflight child, which writes nothing, is played. What the operator publishes lies outside of the state.
+The data plane is a fake on a clock that stands still, decoding runs in this process so that its steps are
+seen, and the preflight child, which writes nothing, is played. What is published lies outside of the state.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ MAX_STEPS = 4000
 MAX_OFFERS = 6
 WINDOW = Window(2.0, 30, 60.0)
 GUARDS = Guards(error_rate=0.9)
+GOOD, SLOW = Behaviour(), Behaviour(p95_ms=60.0)
 _TEMPORARY: list[tempfile.TemporaryDirectory[str]] = []
 
 
@@ -78,14 +79,14 @@ class _Device(Box):
         self.root = root
 
 
-@dataclass(frozen=True)
+@dataclass
 class UpdateScenario:
     """One way in which an update may go; `aborts_in` is the phase in which the operator stops it."""
 
     name: str
     result: Result
     delta: bool = True
-    behaviour: Behaviour = Behaviour()
+    behaviour: Behaviour = GOOD
     aborts_in: Phase | None = None
 
     def prepare(self, root: Path) -> None:
@@ -217,7 +218,6 @@ def _forgotten(record: UpdateRecord, promises: Sequence[str]) -> Iterable[str]:
             yield f"forgotten: {word}"
 
 
-SLOW = Behaviour(p95_ms=60.0)
 UPDATES = (
     UpdateScenario("update delta", Result.SUCCESS),
     UpdateScenario("update full", Result.SUCCESS, delta=False),

@@ -12,6 +12,8 @@ import pytest
 from tests.crash.__main__ import main
 from tests.crash.disk_model import VARIANTS, DiskModel
 from tests.crash.proof import Case, prove, record, reference_of
+from tests.crash.registry import ALL
+from tests.crash.scenario_update import UPDATES
 from tests.crash.traces import Recorder
 
 from vedette.fsops import DurableFile, Kind, Point, make_folder, rename, sync_folder, traced
@@ -36,7 +38,8 @@ def run_crash(*options: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_sample_of_all_proofs_holds() -> None:
     """Casebook 35 and 36: kills, power cuts and failing disks at durable steps; `make crash` runs all."""
-    done = run_crash("--sample", "0.15")
+    names = [scenario.name for scenario in ALL if scenario not in UPDATES]  # those have a sample of their own
+    done = run_crash("--sample", "0.15", *(word for name in names for word in ("--scenario", name)))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1].split()[-1] == "0"
 

@@ -34,7 +34,6 @@ from vedette.update.store import Store
 if TYPE_CHECKING:
     from pathlib import Path
 
-LOCK_NAME = "update.lock"
 STATE_NAME = "state"
 OUTBOX_NAME = "outbox"
 TRUST_NAME = "trust"
@@ -70,18 +69,17 @@ class OpenedState:
 
 
 def open_state(root: Path, name: str, *, factory: Path | None) -> OpenedState:
-    """Take the lock, read the record of model `name`, put the store in order.
+    """Lock the folder, read the record of model `name`, put the store in order.
 
     A disk that only reads does not keep the box from serving; what it refused stands in `notes`.
 
     Raises:
         UnavailableError: Another process updates this box.
-        StorageError: Not even the lock can be made, or the record cannot be read.
+        StorageError: The folder is not there, or the record cannot be read.
     """
-    state = root / STATE_NAME
+    notes: list[str] = []
     try:
-        fsops.make_folder(state, Point.STAGE)
-        lock = os.open(root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        lock = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise storage_fault(error, f"{root} cannot be used for updates") from error
     try:
@@ -93,14 +91,17 @@ def open_state(root: Path, name: str, *, factory: Path | None) -> OpenedState:
             cure="stop it, or give this one its own state_dir",
         ) from error
     try:
-        return _open(root, name, factory, lock)
+        fsops.make_folder(root / STATE_NAME, Point.STAGE)
+    except OSError as error:
+        notes.append(storage_fault(error, f"{root / STATE_NAME} cannot be made").cause)
+    try:
+        return _open(root, name, factory, lock, notes)
     except BaseException:
         os.close(lock)
         raise
 
 
-def _open(root: Path, name: str, factory: Path | None, lock: int) -> OpenedState:
-    notes: list[str] = []
+def _open(root: Path, name: str, factory: Path | None, lock: int, notes: list[str]) -> OpenedState:
     store = Store(root, factory=factory)
     journal = Journal(root / STATE_NAME, name, UpdateRecord, schema=SCHEMA)
     factory_sha256 = _factory_digest(factory, notes)

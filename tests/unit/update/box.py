@@ -1,7 +1,7 @@
 """A whole box in a temporary folder: real files, store, journal and codecs; trust and data plane are fakes.
 
-Time stands still but for the waits that the driver asks for, so a trial of hours takes milliseconds. `restart`
-is a power cut of the process: new objects on the same disk.
+Time stands still but for the waits that the driver asks for, so a trial of hours takes milliseconds.
+`restart` is the end of the process: new objects on the same disk.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import importlib
 import random
 import select
 import shutil
+import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import bsdiff4
 import msgspec
@@ -70,7 +71,7 @@ def weights(version: int) -> bytes:
     return values.tobytes()
 
 
-# Publishing ---------------------------------------------------------------------------------------------------
+# Publishing -----------------------------------------------------------------------------------------------
 
 
 class Publisher:
@@ -134,7 +135,7 @@ class Publisher:
         return self.blobs / encoding.sha256
 
 
-def offer_of(manifest: ReleaseManifest, *, counter: int = 1, rollout: str = "", **fields: object) -> Offer:
+def offer_of(manifest: ReleaseManifest, *, counter: int = 1, rollout: str = "", **fields: Any) -> Offer:  # noqa: ANN401 - fields of Rollout
     """An offer to everybody, without delay; `fields` are the rollout's."""
     sha256 = hashlib.sha256(build_manifest(manifest)).hexdigest()
     made = Rollout(
@@ -150,7 +151,7 @@ def offer_of(manifest: ReleaseManifest, *, counter: int = 1, rollout: str = "", 
     return Offer(counter, msgspec.structs.replace(made, **fields), manifest, sha256)
 
 
-# Fakes of the ports -------------------------------------------------------------------------------------------
+# Fakes of the ports ---------------------------------------------------------------------------------------
 
 
 class FakeTrust:
@@ -329,9 +330,6 @@ class FakeSpace:
     def free_bytes(self) -> int:
         return self.free
 
-    def require(self, need_bytes: int) -> None:
-        raise AssertionError("the plan decides about space")
-
 
 def inline_child(module: str, spec: bytes, limits: Limits, on_line: Callable[[bytes], None]) -> Child:
     """The same work in this process: quick, and its durable steps can be traced."""
@@ -347,7 +345,7 @@ def inline_child(module: str, spec: bytes, limits: Limits, on_line: Callable[[by
     return Ended(tuple(lines), 0, "")
 
 
-# The box ------------------------------------------------------------------------------------------------------
+# The box --------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -407,8 +405,9 @@ class Box:
         """One call, and the wait that it asks for."""
         wait = self.driver.run_once()
         if wait.fd is not None:
+            begun_s = time.monotonic()
             select.select([wait.fd], [], [], min(wait.seconds, 0.05))
-            self.clock.advance_s(0.05)
+            self.clock.advance_s(time.monotonic() - begun_s)
         else:
             self.clock.advance_s(wait.seconds)
 
@@ -477,7 +476,7 @@ class Box:
         counter: int | None = None,
         play: dict[str, str] | None = None,
         needs: ReleaseNeeds = RUNTIME_NEEDS,
-        **fields: object,
+        **fields: Any,  # noqa: ANN401 - fields of Rollout
     ) -> ReleaseManifest:
         """Publish a version and roll it out."""
         folder = self.publisher.folder / f"v{version}"
