@@ -53,8 +53,9 @@ def config(folder: Path, short: Path, *, root: bool = True, **sections: Any) -> 
 
 def test_a_state_folder_that_cannot_be_used_costs_updates_not_answers(tmp_path: Path, short: Path) -> None:
     """Casebook 36: the disk's fault is said, and frames are answered."""
-    (tmp_path / "file").touch()
-    path = config(tmp_path / "box", short, state_dir=str(tmp_path / "file"))
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "state").touch()  # where a folder should be
+    path = config(tmp_path / "box", short, state_dir=str(tmp_path / "kept"))
     with Command("run", "--config", path) as box:
         box.until_said("update: none can be had: ")
         box.until_lines(5)
@@ -63,6 +64,22 @@ def test_a_state_folder_that_cannot_be_used_costs_updates_not_answers(tmp_path: 
         assert b"no updates: " in checked.stderr
         shown = agent("status", "--config", path)
         assert b"none can be had: " in shown.stdout
+
+
+def test_a_factory_model_that_is_gone_does_not_keep_a_proven_one_from_serving(
+    tmp_path: Path, short: Path
+) -> None:
+    """The store counts; without anything in it a missing factory is a fault of the configuration."""
+    path = config(tmp_path / "box", short)
+    (tmp_path / "box" / "b").rename(tmp_path / "elsewhere")
+    done = agent("run", "--config", path)
+    assert done.returncode == 78
+    assert b"model.factory" in done.stderr
+    (tmp_path / "box" / "state" / "store").mkdir(parents=True)
+    with Command("run", "--config", path) as box:
+        box.until_said("the factory's model is not usable")
+        shown = agent("status", "--config", path)
+        assert b"none answers just now" in shown.stdout
 
 
 def test_a_missing_root_is_a_fault_of_the_configuration(tmp_path: Path, short: Path) -> None:
