@@ -14,7 +14,7 @@ from vedette.fsops import Kind, Point
 
 
 def test_a_sample_of_the_updates_holds() -> None:
-    """Invariants I1, I3, I4, I6, I8 and I9 after kills, power cuts and failing disks; `make crash` runs all."""
+    """Invariants I1, I3, I4, I6, I8, I9 after kills, power cuts and failing disks; `make crash` runs all."""
     names = [argument for scenario in UPDATES for argument in ("--scenario", scenario.name)]
     done = subprocess.run(
         [sys.executable, "-m", "tests.crash", *names, "--sample", "0.02"],

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import select
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.stubs.running import REPOSITORY
+from tests.stubs.waiting import until
 from tests.unit.update.box import Box
 
 from vedette.clock import SystemClock
@@ -84,18 +86,15 @@ def test_a_job_that_is_dropped_takes_its_child_along() -> None:
     """An abort does not leave a decoder running."""
     run = ChildProcesses(SystemClock())(WORK, b"hang", LIMITS, lambda _line: None)
     assert next(run).fd is not None
-    pids = {int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()}
-    ours = [pid for pid in pids if b"limited_work" in _command(pid)]
-    assert len(ours) == 1
+    until(lambda: len(_children()) == 1, "the child is there")
     run.close()
-    assert b"limited_work" not in _command(ours[0])
+    assert _children() == []
 
 
-def _command(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
+def _children() -> list[str]:
+    """This process's children that do the stub's work."""
+    found = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text(encoding="ascii").split()
+    return [pid for pid in found if b"limited_work" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 def real_box(tmp_path: Path, **settings: Any) -> Box:  # noqa: ANN401 - fields of UpdateSettings
