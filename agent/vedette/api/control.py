@@ -18,7 +18,7 @@ from vedette.api.messages import MAX_LINE_BYTES, Reply, Request
 from vedette.errors import ConfigError, UnavailableError, VedetteError, rebuild_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 CLIENT_TIMEOUT_S = 5.0
@@ -39,7 +39,7 @@ class ControlServer(threading.Thread):
             answer: Gives the JSON body of a reply; a VedetteError becomes the reply's error.
 
         Raises:
-            ConfigError: The path is too long for a socket, or not writable.
+            ConfigError: It cannot be made there.
             UnavailableError: Another daemon answers there.
         """
         super().__init__(name="control", daemon=True)
@@ -91,11 +91,6 @@ class ControlServer(threading.Thread):
 
 
 def _claim(path: Path) -> socket.socket:
-    if len(os.fsencode(path)) > MAX_PATH_BYTES:
-        raise ConfigError(
-            f"the control socket's path has more than {MAX_PATH_BYTES} bytes: {path}",
-            cure="set `control.socket` to a shorter path, such as one under /run",
-        )
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if path.is_socket():
@@ -108,25 +103,47 @@ def _claim(path: Path) -> socket.socket:
         path.parent.mkdir(parents=True, exist_ok=True)
         before = os.umask(0o177)
         try:
-            server.bind(os.fspath(path))
+            with _address(path) as address:
+                server.bind(address)
         finally:
             os.umask(before)
         server.listen(BACKLOG)
         server.settimeout(ACCEPT_SLICE_S)
     except OSError as error:
         server.close()
-        raise ConfigError(f"the control socket {path} cannot be made: {error.strerror}") from error
+        raise ConfigError(
+            f"the control socket {path} cannot be made: {error.strerror or error}",
+            cure="name another in `control.socket`, such as one under /run",
+        ) from error
     except VedetteError:
         server.close()
         raise
     return server
 
 
+@contextlib.contextmanager
+def _address(path: Path) -> Iterator[str]:
+    """The path as the kernel takes it: one of more than MAX_PATH_BYTES goes by a descriptor of its folder.
+
+    Raises:
+        OSError: The folder cannot be opened, or even the name alone is too long.
+    """
+    if len(os.fsencode(path)) <= MAX_PATH_BYTES:
+        yield os.fspath(path)
+        return
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
 def _somebody_answers(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(CLIENT_TIMEOUT_S)
         try:
-            probe.connect(os.fspath(path))
+            with _address(path) as address:
+                probe.connect(address)
         except OSError:
             return False
         return True
@@ -163,7 +180,8 @@ def ask(path: Path, request: Request, *, timeout_s: float = 30.0) -> bytes:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(timeout_s)
         try:
-            connection.connect(os.fspath(path))
+            with _address(path) as address:
+                connection.connect(address)
             connection.sendall(msgspec.json.encode(request) + b"\n")
             line = read_line(connection)
         except OSError as error:

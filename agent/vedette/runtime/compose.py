@@ -23,7 +23,7 @@ from vedette.clock import SystemClock
 from vedette.engine.messages import WorkerSpec
 from vedette.engine.port import OnFallback
 from vedette.engine.threads import read_limits, threads_for, usable_cpus
-from vedette.errors import UnavailableError
+from vedette.errors import ConfigError, UnavailableError
 from vedette.runtime.answers import Answers
 from vedette.runtime.daemon import Daemon
 from vedette.runtime.plan import CameraPlan, RestartPolicy, RunPlan, UpdatePlan
@@ -142,17 +142,12 @@ def build_agent(
     """A daemon over the real clock, real children and the real sink, with updates and a control socket.
 
     Raises:
-        ConfigError: What updates begin with is not there, or the control socket cannot be made.
+        ConfigError: What updates begin with is not there.
         UnavailableError: The results file cannot be opened, another agent uses the same state, or updates
             need packages that are not installed.
     """
     clock = SystemClock()
-    if plan.results_to is None:
-        sink = LineSink(STDOUT_FD, stopping.event)
-        if sink.mends:
-            say("the file of the results ends inside a line: they go on after it, on a line of their own")
-    else:
-        sink = LineSink.to_file(plan.results_to, stopping.event, say=say)
+    sink = _open_sink(plan, stopping, say)
     opening = None if plan.update is None else _open_updates(plan.update, Path(plan.worker.bundle))
     if opening is not None and opening.first_bundle is not None:
         plan = replace(plan, worker=replace(plan.worker, bundle=str(opening.first_bundle)))
@@ -169,9 +164,22 @@ def build_agent(
     updates = None if opening is None else opening.join(plan, daemon)
     agent = Agent(daemon, updates)
     if plan.control_socket is not None:
-        answers = Answers(agent.daemon, desk, updates)
-        daemon.companions.append(ControlServer(plan.control_socket, answers.answer))
+        try:
+            server = ControlServer(plan.control_socket, Answers(daemon, desk, updates).answer)
+        except ConfigError as error:  # a disk that only reads must not keep cameras from being answered
+            say(f"nobody can ask this agent: {error.diagnostics()}")
+        else:
+            daemon.companions.append(server)
     return agent
+
+
+def _open_sink(plan: RunPlan, stopping: Stopping, say: Callable[[str], None]) -> LineSink:
+    if plan.results_to is not None:
+        return LineSink.to_file(plan.results_to, stopping.event, say=say)
+    sink = LineSink(STDOUT_FD, stopping.event)
+    if sink.mends:
+        say("the file of the results ends inside a line: they go on after it, on a line of their own")
+    return sink
 
 
 def _open_updates(plan: UpdatePlan, factory: Path) -> OpenedUpdates:

@@ -100,7 +100,23 @@ def test_nobody_there_is_said_with_the_cure(path: Path) -> None:
         ask(path, StatusRequest())
 
 
-def test_too_long_a_path_is_a_configuration_error(tmp_path: Path) -> None:
-    """The kernel's limit, in words."""
-    with pytest.raises(ConfigError, match="107 bytes"):
-        ControlServer(tmp_path / ("x" * 120), answer)
+def test_a_path_of_any_length_will_do(tmp_path: Path) -> None:
+    """The kernel takes 107 bytes; a state folder deep in somebody's tree is none of its business."""
+    deep = tmp_path / ("x" * 90) / ("y" * 90)
+    running = ControlServer(deep / "control.sock", answer)
+    running.start()
+    try:
+        assert ask(deep / "control.sock", CheckRequest()) == b"true"
+        with pytest.raises(UnavailableError, match="another vedette-agent runs"):
+            ControlServer(deep / "control.sock", answer)
+    finally:
+        running.stop()
+
+
+def test_a_place_where_no_socket_can_be_is_a_configuration_error(tmp_path: Path) -> None:
+    """A name that is too long by itself; a folder that is a file. With the cure."""
+    (tmp_path / "file").touch()
+    for path in (tmp_path / ("x" * 120), tmp_path / "file" / "control.sock"):
+        with pytest.raises(ConfigError, match="cannot be made") as refused:
+            ControlServer(path, answer)
+        assert "control.socket" in str(refused.value.cure)
