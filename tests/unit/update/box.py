@@ -429,6 +429,11 @@ class Box:
         assert self.record.last is not None
         return self.record.last
 
+    def look_until_result(self) -> Report:
+        """Announce, and go on until something came of it."""
+        self.driver.announce()
+        return self.until_result()
+
     def until_looked(self, looks: int = 1) -> Box:
         """Go on until trust was asked so many times more, and what it said was acted on."""
         wanted = self.trust.looks + looks

@@ -267,8 +267,7 @@ def test_no_space_is_found_out_before_a_byte_is_fetched_and_tried_again_when_the
     assert box.fetcher.requests == []
     assert len(box.results()) == 1
     box.space.free = 1 << 30
-    box.driver.announce()
-    assert box.until_result().result is Result.SUCCESS
+    assert box.look_until_result().result is Result.SUCCESS
 
 
 # A disk that refuses --------------------------------------------------------------------------------------
