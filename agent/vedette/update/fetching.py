@@ -78,7 +78,7 @@ class FetchResult(msgspec.Struct, frozen=True):
 
 
 class BlobFetch:
-    """Brings in one blob; made for one call of `run`.
+    """Brings in one blob; after a stop, `run` may be called again and goes on.
 
     `wait` sleeps for seconds, or returns true at once when the fetch is to stop; it is asked with 0 between
     pieces. `draw` gives a random number in [0, 1). `progress` is told the bytes fetched so far.
