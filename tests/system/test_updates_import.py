@@ -53,15 +53,17 @@ def box(tmp_path: Path, short: Path, operator: Operator) -> Iterator[UpdatedBox]
 
 
 def test_a_stick_brings_what_no_network_does(box: UpdatedBox, operator: Operator, tmp_path: Path) -> None:
-    """The same trust, trial and confirmation; an older stick afterwards is passed over in silence."""
+    """The same trust, shadow, trial and confirmation; an older stick afterwards is passed over in silence."""
     operator.release(scene_bundle(tmp_path / "v2", "2", tuned=0.02))
-    operator.roll_out("second", f"{NAME}@2", "--latency-ratio", "5")
+    shadow = ("--shadow-min-s", "1", "--shadow-min-frames", "30", "--disagreement", "0.5")
+    operator.roll_out("second", f"{NAME}@2", "--latency-ratio", "5", *shadow)
     shutil.copytree(operator.repo, tmp_path / "stick")
     box.until_answers()
 
     found = box.command("update", "import", tmp_path / "stick")
     assert (found.returncode, found.stdout.decode().strip()) == (0, f"{NAME} 2"), found.stderr.decode()
     assert box.until_result("2")["result"] == "success"
+    assert "comparing it with the model that serves" in box.boot.said
 
     older = box.command("update", "import", tmp_path / "old-stick")
     assert older.returncode == 0, older.stderr.decode()
