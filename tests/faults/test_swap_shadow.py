@@ -154,13 +154,14 @@ def test_a_switch_to_the_shadowed_model_takes_its_worker_where_the_system_lets_i
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(_confined(tmp_path)), str(REPOSITORY)]))
     with started(first) as run:
         run.until_answers("front")
+        normal = priority_of(run.worker_pid())
         run.daemon.live.start_shadow(second)
         shadowed(run, 3)
         pid = shadow_pid(run)
         run.daemon.live.switch(second, trial=True)
         until(lambda: run.daemon.live.serving() == second, f"the second serves; said {run.said}")
         assert (run.worker_pid() == pid) is not confined
-        until(lambda: priority_of(run.worker_pid()) == priority_of(os.getpid()), "normal priority")
+        until(lambda: priority_of(run.worker_pid()) == normal, "normal priority")
         run.until_answers("front", 2)
         if confined:
             until(lambda: not alive(pid), "the shadow ends")

@@ -74,6 +74,9 @@ def _added(piece: bytes, position: int, old: ReadAt, old_bytes: int) -> bytes:
     start, end = max(0, position), min(position + len(piece), old_bytes)
     total = np.frombuffer(piece, np.uint8).copy()
     if end > start:
-        total[start - position : end - position] += np.frombuffer(old(start, end - start), np.uint8)
+        before = old(start, end - start)
+        if len(before) != end - start:
+            raise damaged("a step reads where the old file has nothing")
+        total[start - position : end - position] += np.frombuffer(before, np.uint8)
     summed: bytes = total.tobytes()
     return summed

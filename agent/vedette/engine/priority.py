@@ -63,7 +63,7 @@ class CpuPriority:
                 with contextlib.suppress(ProcessLookupError):
                     os.setpriority(os.PRIO_PROCESS, thread, self._nice)
             self._set_class(os.SCHED_OTHER)
-            put_frames_first()
+            put_frames_first(_threads())
 
     @staticmethod
     def _set_class(policy: int) -> None:

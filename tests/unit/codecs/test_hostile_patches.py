@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.unit.codecs import pairs
 from tests.unit.codecs.test_decode_files import bsdiff40, steps
@@ -89,6 +89,7 @@ def test_flipped_bytes(story: str, flips: list[tuple[float, int]], *, sealed: bo
 
 
 @settings(max_examples=150, deadline=None)
+@example(story="class added", other="fine-tune int8", cut=0.0, paste=0.0)
 @given(
     story=st.sampled_from(sorted(PATCHES)),
     other=st.sampled_from(sorted(PATCHES)),
