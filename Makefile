@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all bench check format clean
+.PHONY: demo test test-all bench crash soak check format clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -37,6 +37,15 @@ test-all:
 # Figures of the README; `make bench BENCH_OPTIONS=--assert` fails when a bar is missed.
 bench: $(VENV)/.dev
 	set -e; for name in path pipe_reader cameras footprint; do $(BIN)/python -m tests.bench.$$name $(BENCH_OPTIONS); done
+
+# Power cuts, kills and failing disks at every durable step; exit 1 on any broken invariant.
+crash: $(VENV)/.dev
+	$(BIN)/python -m tests.crash
+
+N ?= 1000
+soak: $(VENV)/.dev
+	$(BIN)/python -m tests.crash --soak $(N)
+	VEDETTE_KILLS=20 $(BIN)/python -m pytest tests/system/test_updates.py -k killed
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -13,10 +13,16 @@ LOOK_EVERY_S = 0.01
 PATIENCE_S = 20.0
 
 
-def until(condition: Callable[[], object], what: str, *, timeout_s: float = PATIENCE_S) -> None:
+def until(
+    condition: Callable[[], object],
+    what: str,
+    *,
+    timeout_s: float = PATIENCE_S,
+    every_s: float = LOOK_EVERY_S,
+) -> None:
     """Return once `condition` holds; fail the test, naming `what`, when it does not in time."""
     pause = threading.Event()
     deadline_s = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline_s, f"not within {timeout_s:g} s: {what}"
-        pause.wait(LOOK_EVERY_S)
+        pause.wait(every_s)

@@ -25,6 +25,7 @@ _ONNX_RUNTIME_LIMITS = (
 )
 _NEWEST_MEASURED = (1, 32)
 _LOWEST_OPSET = 7  # ONNX Runtime promises nothing below
+_ANY_OPSET = 10_000
 # Domains whose operators are compiled into the released ONNX Runtime packages.
 _KNOWN_DOMAINS = frozenset(
     {
@@ -106,6 +107,21 @@ def check_runtime(bundle: Bundle, runtime_name: str, runtime_version: str) -> No
     _check_required(spec, runtime_name, runtime_version)
     if bundle.onnx is not None and version[:2] <= _NEWEST_MEASURED:
         _check_limits(spec, bundle.onnx, runtime_name, runtime_version)
+
+
+def opset_range(runtime_version: str) -> tuple[int, int] | None:
+    """Lowest and highest default-domain opset that an ONNX Runtime reads; None for one that is too old.
+
+    One that is newer than all measured ones is trusted with anything.
+
+    Raises:
+        BundleError: No version.
+    """
+    installed = _version(runtime_version)[:2]
+    known = [limits for limits in _ONNX_RUNTIME_LIMITS if limits[0] <= installed]
+    if not known:
+        return None
+    return _LOWEST_OPSET, known[-1][2] if installed <= _NEWEST_MEASURED else _ANY_OPSET
 
 
 def _engine_of(runtime_name: str) -> EngineName | None:

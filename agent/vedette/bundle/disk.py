@@ -7,16 +7,16 @@ import hashlib
 import mmap
 import os
 import stat
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vedette import fsops
 from vedette.bundle.checksums import MAX_FILES
 from vedette.bundle.names import name_fault
 from vedette.errors import BundleError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 MAX_DEPTH = 8
 _BLOCK_BYTES = 1 << 20
@@ -180,23 +180,7 @@ def write_durably(folder: Path, name: str, content: bytes) -> None:
         BundleError: The folder cannot be written.
     """
     try:
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fchmod(file.fileno(), 0o644)
-                os.fsync(file.fileno())
-            Path(temporary).replace(folder / name)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                Path(temporary).unlink()
-            raise
-        directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        fsops.write_durable(folder / name, content, fsops.Point.SEAL, mode=0o644)
     except OSError as error:
         raise BundleError(
             f"{folder / name}: cannot be written: {_reason(error)}", cure="check space and mode"

@@ -22,6 +22,7 @@ from vedette.bundle.rules import find_problems, named_files
 from vedette.bundle.tflitefile import SCHEMA_VERSION, is_tflite, read_tflite_version
 from vedette.config.document import line_index, parse_document
 from vedette.errors import BundleError, ConfigError
+from vedette.fsops import temporary_path
 from vedette.wire.bundle import EngineName, ModelSpec
 
 if TYPE_CHECKING:
@@ -98,7 +99,8 @@ def seal(root: Path) -> str:
         BundleError: A file that may not stand in a bundle, or the folder cannot be written.
     """
     folder = disk.resolve_folder(root)
-    names = disk.list_files(folder) - {SUMS_NAME}
+    leftover = temporary_path(folder / SUMS_NAME).name  # of a seal that was cut short
+    names = disk.list_files(folder) - {SUMS_NAME, leftover}
     if not names:
         raise BundleError(f"{folder}: holds no file to seal", cure="put model.yaml and the model there first")
     files = {name: disk.hash_file(folder, name) for name in names}

@@ -14,9 +14,11 @@ from vedette.config.camera import is_path
 from vedette.errors import ConfigError
 from vedette.runtime.preflight import check_on_this_box, shown
 from vedette.source.urls import redact_url
+from vedette.telemetry.summary import duration_text
 
 if TYPE_CHECKING:
     from vedette.config.camera import CameraConfig
+    from vedette.config.updates import UpdateConfig
 
 
 class _Verdict(msgspec.Struct, frozen=True):
@@ -66,7 +68,9 @@ def _checked(file: Path) -> tuple[AgentConfig, tuple[str, ...]]:
     text = read_config_text(file)
     config = parse_config(text, origin=file, environ=os.environ)
     check_on_this_box(config, text)
-    return config, config.notes
+    if config.update is None or Path(config.update.root).is_file():
+        return config, config.notes
+    return config, (*config.notes, f"update.root: {config.update.root} is not on this machine")
 
 
 def _as_builtins(config: AgentConfig) -> dict[str, Any]:
@@ -92,8 +96,16 @@ def _summary(config: AgentConfig) -> list[str]:
         "memory": f"at most {config.limits.ring_memory / 1e6:,.0f} MB for frames",
         "results": config.results.to if config.results.to == "stdout" else shown(config.results.to),
         "state": shown(config.state_dir) if config.state_dir else "none: nothing is kept between runs",
+        "updates": "none" if config.update is None else _update_line(config.update),
     }
     return [f"{config.origin} is good. It would run:", "", *(f"{key:<10}{row}" for key, row in rows.items())]
+
+
+def _update_line(update: UpdateConfig) -> str:
+    parts = [f"from {redact_url(update.metadata)}", f"looked for every {duration_text(update.poll_s)}"]
+    if update.window is not None:
+        parts.append(f"live within {update.window}")
+    return ", ".join(parts)
 
 
 def _camera_line(camera: CameraConfig) -> str:

@@ -23,6 +23,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "vedette.cli.ingest_check:ingest_check",
         "Tell what is in a pipe: format, stride, rate.",
     ),
+    "status": ("vedette.cli.status:status", "What a running daemon answers with, and how updates stand."),
+    "update": ("vedette.cli.update:update", "Look for, stop, or bring in an update: check, abort, import."),
+    "plumbing": ("vedette.cli.plumbing:plumbing", "The codecs on bare files, for the curious."),
 }
 
 

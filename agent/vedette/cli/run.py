@@ -31,7 +31,8 @@ def run(config_path: Path, summary_json: Path | None, *, quiet: bool) -> None:
     text = read_config_text(config_path)
     config = parse_config(text, origin=config_path, environ=os.environ)
     check_on_this_box(config, text)
-    prepare_state_dir(config)
+    if config.update is None:  # updates make their own, and a disk that fails costs them only
+        prepare_state_dir(config)
     terminal = Terminal(quiet=quiet)
     for note in config.notes:
         terminal.say(note)

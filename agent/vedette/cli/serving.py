@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from typing import TYPE_CHECKING
 
-from vedette.clock import SystemClock
 from vedette.errors import InternalError, UnavailableError, UsageError
-from vedette.runtime.compose import build_daemon
+from vedette.runtime.compose import build_agent
 from vedette.runtime.daemon import Stopping
 from vedette.runtime.sinks import SinkClosedError
 from vedette.telemetry.live import LiveStatus
 from vedette.telemetry.summary import summarise, to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from vedette.cli.terminal import Terminal
-    from vedette.clock import Clock
     from vedette.errors import VedetteError
+    from vedette.runtime.compose import Agent
     from vedette.runtime.daemon import Daemon
     from vedette.runtime.plan import RunPlan
     from vedette.telemetry.summary import RunSummary
 
 STATUS_EVERY_S = 0.5
+SEPARATOR = " · "
 
 
 def serve(
@@ -52,16 +52,16 @@ def serve(
     check_summary_path(summary_to)
     stopping = Stopping()
     stopping.on_signals()
-    clock = SystemClock()
+    line = _StatusLine(terminal)
     try:
-        daemon = build_daemon(plan, stopping, say=terminal.say, on_tick=_status_line(terminal, clock))
+        daemon = build_agent(plan, stopping, say=terminal.say, on_tick=line.tick).daemon
     except UnavailableError:
         if not stopping.event.is_set():
             raise
         terminal.say(f"stopped: {stopping.reason}")
         return
     error = _outcome(daemon, daemon.run(), terminal, reader_may_leave=reader_may_leave)
-    summary = summary_of(daemon, clock.monotonic_ns())
+    summary = summary_of(daemon, time.monotonic_ns())
     if stopping.reason:
         terminal.say(f"stopped: {stopping.reason}")
     if summary.engine is not None or any(camera.frames_in for camera in summary.cameras):
@@ -72,26 +72,6 @@ def serve(
         raise error
     if summary.imbalance:
         raise InternalError(f"frames are not accounted for: {summary.imbalance}")
-
-
-def _status_line(terminal: Terminal, clock: Clock) -> Callable[[Daemon], None]:
-    """What keeps the line in place that a person at a terminal looks at."""
-    live: LiveStatus | None = None
-    shown_ns = 0
-
-    def on_tick(daemon: Daemon) -> None:
-        nonlocal live, shown_ns
-        now_ns = clock.monotonic_ns()
-        if not terminal.interactive or now_ns - shown_ns < STATUS_EVERY_S * 1e9:
-            return
-        shown_ns = now_ns
-        if live is None:
-            live = LiveStatus(daemon.meter, now_ns)
-            return
-        daemon.observe_rings()
-        terminal.status(live.line(now_ns, daemon.ledger.snapshot(), terminal.columns))
-
-    return on_tick
 
 
 def _outcome(
@@ -128,6 +108,30 @@ def check_summary_path(path: Path | None) -> None:
     raise UsageError(f"cannot write the summary to {path}: {fault}", cure="give another --summary-json")
 
 
+class _StatusLine:
+    """Keeps one line on the terminal up to date while somebody looks."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+        self._live: LiveStatus | None = None
+        self._shown_ns = 0
+
+    def tick(self, agent: Agent) -> None:
+        """Show how it goes, now and then."""
+        now_ns = time.monotonic_ns()
+        if not self._terminal.interactive or now_ns - self._shown_ns < STATUS_EVERY_S * 1e9:
+            return
+        self._shown_ns = now_ns
+        if self._live is None:
+            self._live = LiveStatus(agent.daemon.meter, now_ns)
+            return
+        agent.daemon.observe_rings()
+        update = "" if agent.updates is None else agent.updates.short_text()
+        room = self._terminal.columns - (len(update) + len(SEPARATOR) if update else 0)
+        line = self._live.line(now_ns, agent.daemon.ledger.snapshot(), room)
+        self._terminal.status(f"{line}{SEPARATOR}{update}" if update else line)
+
+
 def _write_summary(path: Path, summary: RunSummary) -> None:
     try:
         path.write_bytes(to_json(summary) + b"\n")
@@ -149,5 +153,6 @@ def summary_of(daemon: Daemon, now_ns: int) -> RunSummary:
         engine=None if ready is None else ready.accelerator,
         worker_restarts=daemon.generation.restarts.total,
         source_restarts={camera.name: camera.restarts.total for camera in daemon.cameras},
+        models=daemon.results.models.values(),
         active_s={camera.name: daemon.active_s(camera, now_ns) for camera in daemon.cameras},
     )

@@ -17,6 +17,7 @@ from vedette.config.camera import CameraConfig, home_problems, is_path
 from vedette.config.credentials import has_written_password
 from vedette.config.document import parse_document
 from vedette.config.notation import Name, Seconds, SizeBytes, expand_variables
+from vedette.config.updates import ControlConfig, UpdateConfig
 from vedette.config.yaml_tree import MAX_DOCUMENT_BYTES
 from vedette.config.yaml_tree import Path as KeyPath
 from vedette.errors import ConfigError
@@ -133,11 +134,19 @@ class AgentDocument(msgspec.Struct, frozen=True, kw_only=True):
     cameras: Annotated[dict[Name, CameraConfig], Meta(min_length=1, max_length=64)]
     limits: LimitsConfig = LimitsConfig()
     results: ResultsConfig = ResultsConfig()
+    update: UpdateConfig | None = None
+    control: ControlConfig = ControlConfig()
 
     @classmethod
     def problems_of(cls, fields: Mapping[str, Any]) -> Iterator[Problem]:
-        """Inputs that only one camera can read."""
+        """Inputs that only one camera can read; updates without a place to keep them."""
         yield from home_problems("state_dir", fields)
+        if fields.get("update") is not None:
+            if "state_dir" in fields and fields["state_dir"] is None:
+                yield ("update",), "needs `state_dir`: models and the update record are kept there"
+            model = fields.get("model")
+            if model is not None and model.name is None:
+                yield ("update",), "needs `model.name`: the repository knows models by name"
         cameras: dict[str, CameraConfig] = fields.get("cameras", {})
         readers: dict[str, str] = {}
         for name, camera in cameras.items():
@@ -153,6 +162,13 @@ class AgentConfig(AgentDocument, frozen=True, kw_only=True):
 
     origin: Path
     notes: tuple[str, ...] = ()
+
+    @property
+    def control_socket(self) -> Path | None:
+        """Where the daemon answers; None when it has neither a socket nor a state folder."""
+        if self.control.socket is not None:
+            return Path(self.control.socket)
+        return None if self.state_dir is None else Path(self.state_dir) / "control.sock"
 
 
 def parse_config(text: str, *, origin: Path, environ: Mapping[str, str]) -> AgentConfig:
@@ -193,6 +209,8 @@ def parse_config(text: str, *, origin: Path, environ: Mapping[str, str]) -> Agen
         results=document.results
         if document.results.to == "stdout"
         else ResultsConfig(to=rooted(document.results.to)),
+        update=None if document.update is None else document.update.rooted(rooted),
+        control=ControlConfig(None if document.control.socket is None else rooted(document.control.socket)),
         origin=origin,
         notes=tuple(notes),
     )

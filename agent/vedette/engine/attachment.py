@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from vedette.engine.scheduler import Candidate
 from vedette.frame.reader import RingReader
 from vedette.frame.ring import Ring, RingHandles
+from vedette.frame.shadow_reader import ShadowReader
 from vedette.vision.picture import picture_from_buffer
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ class Attachment:
 
     def __init__(self, attach: Attach, fds: list[int]) -> None:
         self.camera = attach.camera
+        self.shadow = attach.shadow
         self.turn = Candidate(attach.camera, attach.priority, None, attach.max_age_ns)
         self._handles = RingHandles(fds)
         try:
@@ -28,7 +30,11 @@ class Attachment:
         except BaseException:
             self._handles.close()
             raise
-        self.reader = RingReader(self.ring, attach.seat)
+        self.reader: RingReader | ShadowReader = (
+            ShadowReader(self.ring, every=attach.every, hold_ns=attach.hold_ns)
+            if attach.shadow
+            else RingReader(self.ring, attach.seat)
+        )
         self._pictures: dict[tuple[int, FrameFormat], Picture] = {}
 
     def picture(self, lease: Lease) -> Picture:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from vedette.engine.port import OnFallback
+from vedette.engine.priority import Pace
 from vedette.wire.causes import DropCause
 from vedette.wire.messages import AcceleratorReport, ModelRef, Result, SelfTest
 
@@ -13,6 +14,7 @@ class WorkerSpec(msgspec.Struct, frozen=True):
     """How a worker process is to load its model; travels as JSON on the command line.
 
     `plugins` overrides or adds engines by "module:factory". `warmup_runs` are inferences made before READY.
+    `pace` is the priority of loading, and of everything until it serves.
     """
 
     bundle: str
@@ -23,15 +25,23 @@ class WorkerSpec(msgspec.Struct, frozen=True):
     options: dict[str, str] = {}
     plugins: dict[str, str] = {}
     warmup_runs: int = 3
+    pace: Pace = Pace.NORMAL
 
 
 class Attach(msgspec.Struct, frozen=True, tag=True):
-    """Serve a camera from the ring whose descriptors come along."""
+    """Serve a camera from the ring whose descriptors come along.
+
+    A `shadow` reads along and never holds a slot; it takes the newest frame once `every` new ones have come,
+    and none while a frame is younger than `hold_ns`.
+    """
 
     camera: str
     seat: int
     priority: int = 1
     max_age_ns: int | None = None
+    shadow: bool = False
+    every: int = 1
+    hold_ns: int = 0
 
 
 class Detach(msgspec.Struct, frozen=True, tag=True):
@@ -54,12 +64,13 @@ class Progress(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
-    """Loaded, self-tested and warmed."""
+    """Loaded, self-tested and warmed; `can_serve` is False for one that cannot leave its low priority."""
 
     model: ModelRef
     task: str
     accelerator: AcceleratorReport
     self_test: SelfTest
+    can_serve: bool = True
 
 
 class Fatal(msgspec.Struct, frozen=True, tag=True):
@@ -71,19 +82,25 @@ class Fatal(msgspec.Struct, frozen=True, tag=True):
 
 
 class Detached(msgspec.Struct, frozen=True, tag=True):
-    """The camera's ring is no longer used."""
+    """The camera's ring is no longer used; every result up to `taken` has been sent before this."""
 
     camera: str
+    taken: int
 
 
 FromWorker = Progress | Ready | Fatal | Detached
 
 
 class Answered(msgspec.Struct, frozen=True, tag=True):
-    """A frame's answer, or its failure; `answered_ns` is CLOCK_MONOTONIC when it left the worker."""
+    """A frame's answer, or its failure; `answered_ns` is CLOCK_MONOTONIC when it left the worker.
+
+    `shadow`: nobody asked, it is for comparison; `waited_ns` of its time were spent waiting for a CPU.
+    """
 
     result: Result
     answered_ns: int
+    shadow: bool = False
+    waited_ns: int = 0
 
 
 class Dropped(msgspec.Struct, frozen=True, tag=True):

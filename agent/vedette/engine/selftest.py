@@ -15,7 +15,7 @@ import numpy as np
 from vedette.bundle.golden import load_golden
 from vedette.engine.accelerator import CPU, announce, ladder, satisfies, with_rejected
 from vedette.engine.port import OnFallback
-from vedette.errors import BundleError, EngineUnavailableError, FrameError
+from vedette.errors import BundleError, EngineUnavailableError, FrameError, SelfTestError
 from vedette.vision.outputs import bind_outputs
 from vedette.vision.picture import picture_from_buffer
 from vedette.vision.preprocess import Preprocessor
@@ -68,7 +68,7 @@ def self_test(bundle: Bundle, engine: Engine) -> SelfTest:
         How close it came. Without golden inputs `cases` is 0: one grey frame gave finite numbers.
 
     Raises:
-        BundleError: The tensors are not what the bundle declares, or the answers are not its golden ones.
+        SelfTestError: The tensors are not what the bundle declares, or the answers are not its golden ones.
         UnavailableError: A run failed.
     """
     runner = _Runner(bundle, engine)
@@ -81,7 +81,7 @@ def self_test(bundle: Bundle, engine: Engine) -> SelfTest:
     worst = max(deviations, key=lambda deviation: deviation.share)
     if worst.share > 1:
         failed = sum(deviation.share > 1 for deviation in deviations)
-        raise BundleError(
+        raise SelfTestError(
             f"{_named(bundle, engine)}: {failed} of {len(deviations)} golden outputs are "
             f"out of tolerance; {worst}",
             cure="use another accelerator or runtime; if the model was changed, make the golden outputs anew",
@@ -97,7 +97,7 @@ class _Runner:
         self._engine = engine
         self._name = _named(bundle, engine)
         if spec.input.name not in (None, engine.inputs[0].name):
-            raise BundleError(
+            raise SelfTestError(
                 f"model.yaml names the input {spec.input.name!r}, the model has {engine.inputs[0].name!r}",
                 cure="correct input.name",
             )
@@ -115,9 +115,11 @@ class _Runner:
     def compare(self, index: int, case: GoldenCase) -> list[_Deviation]:
         got = self.run(case.frame, f"case {index}")
         if len(got) != len(case.outputs):
-            raise BundleError(f"the golden file has {len(case.outputs)} outputs, the model gives {len(got)}")
+            raise SelfTestError(
+                f"the golden file has {len(case.outputs)} outputs, the model gives {len(got)}"
+            )
         if case.top1 is not None and int(np.argmax(got[0])) != case.top1:
-            raise BundleError(
+            raise SelfTestError(
                 f"{self._name}: golden case {index} must be class {case.top1}, the answer is class "
                 f"{int(np.argmax(got[0]))} (values {_range(got[0])})",
                 cure="use another accelerator or runtime; this one computes something else",
@@ -135,7 +137,7 @@ class _Runner:
         try:
             return output.real(output.take(outputs))
         except FrameError as error:
-            raise BundleError(
+            raise SelfTestError(
                 f"{self._name} gives no usable answer to {what}: {error.cause}",
                 cure="use another accelerator or runtime, or repair the model",
             ) from error
@@ -206,7 +208,7 @@ def _named(bundle: Bundle, engine: Engine) -> str:
 
 def _difference(real: NDArray[np.float32], wanted: NDArray[np.float32], name: str) -> float:
     if real.size != wanted.size:
-        raise BundleError(f"output {name!r} has shape {real.shape}, its golden value {wanted.shape}")
+        raise SelfTestError(f"output {name!r} has shape {real.shape}, its golden value {wanted.shape}")
     return float(np.max(np.abs(real.reshape(-1) - wanted.reshape(-1)), initial=0.0))
 
 

@@ -31,11 +31,14 @@ from vedette.engine.messages import (
     WorkerSpec,
 )
 from vedette.engine.model import load_model
+from vedette.engine.priority import CpuPriority, cpu_wait_ns
 from vedette.engine.scheduler import Candidate, Scheduler
 from vedette.errors import FrameError, OutOfMemoryError, VedetteError
 from vedette.frame.channel import MAX_MESSAGE_BYTES, Channel, PeerGoneError
-from vedette.frame.lifeline import Pulse, put_frames_first, tie_to_parent
+from vedette.frame.lifeline import Pulse, tie_to_parent
 from vedette.frame.linger import Linger
+from vedette.frame.reader import RingReader
+from vedette.frame.shadow_reader import ShadowReader
 from vedette.wire.causes import DropCause, FailCause
 from vedette.wire.messages import Failure, LatencyMs, Result
 
@@ -44,6 +47,8 @@ if TYPE_CHECKING:
     from vedette.frame.reader import Lease
 
 IDLE_BEAT_S = 0.5
+# How often a shadow looks for frames.
+SHADOW_LOOK_S = 0.008
 CONTROL_EVERY_NS = 5_000_000
 SEND_WAIT_S = 0.2
 # A run that fails this often in a row is a sick context: a fresh process is the cure.
@@ -55,14 +60,21 @@ class Worker:
     """The serving loop around one model."""
 
     def __init__(
-        self, model: Model, control: Channel[ToWorker], results: Channel[None], pulse: Pulse
+        self,
+        model: Model,
+        control: Channel[ToWorker],
+        results: Channel[None],
+        pulse: Pulse,
+        priority: CpuPriority | None = None,
     ) -> None:
         self._model = model
         self._control = control
         self._results = results
         self._pulse = pulse
+        self._priority = priority
         self._cameras: dict[str, Attachment] = {}
         self._turns: list[Candidate] = []
+        self._readers_along: list[ShadowReader] = []
         self._scheduler = Scheduler()
         self._encoder = msgspec.msgpack.Encoder()
         self._epoll = select.epoll()
@@ -93,6 +105,8 @@ class Worker:
     def _serve_one(self) -> bool:
         """Serve the camera whose turn it is; False when nobody has a frame."""
         now_ns = time.monotonic_ns()
+        if self._readers_along and self._hold_back(now_ns):
+            return False
         for camera in self._cameras.values():
             captured_ns = camera.reader.peek_captured_ns()
             camera.turn.pending_age_ns = None if captured_ns is None else max(0, now_ns - captured_ns)
@@ -105,6 +119,11 @@ class Worker:
             self._frame(camera)
         return choice.key is not None or bool(choice.stale)
 
+    def _hold_back(self, now_ns: int) -> bool:
+        """Whether a shadow would be in the way of the live worker just now; see ShadowReader."""
+        readers = self._readers_along
+        return any(r.fresh(now_ns) for r in readers) and not any(r.overdue for r in readers)
+
     def _sleep(self, now_ns: int) -> None:
         """Wait for a doorbell or a message, at most until the next sign of life is due."""
         self._pulse.beat(now_ns)
@@ -112,17 +131,22 @@ class Worker:
             return
         idle = all(camera.reader.about_to_sleep() for camera in self._cameras.values())
         asleep_ns = time.monotonic_ns()
-        self._look(IDLE_BEAT_S if idle else 0)
-        if any(camera.reader.pending for camera in self._cameras.values()):
+        self._look((SHADOW_LOOK_S if self._readers_along else IDLE_BEAT_S) if idle else 0)
+        if self._pending():
             self._linger.slept(time.monotonic_ns() - asleep_ns)
 
     def _frame_comes_by(self, deadline_ns: int) -> bool:
         """Look at the rings without sleeping; only when that has paid lately."""
         found = False
         while not found and time.monotonic_ns() < deadline_ns:
-            found = any(camera.reader.pending for camera in self._cameras.values())
+            found = self._pending()
         self._linger.looked(found=found)
         return found
+
+    def _pending(self) -> bool:
+        """A frame waits at a live seat; a shadow looks by the clock."""
+        readers = (camera.reader for camera in self._cameras.values())
+        return any(reader.pending for reader in readers if isinstance(reader, RingReader))
 
     def _look(self, timeout_s: float) -> None:
         """Sleep on doorbells and the control channel; obey what the channel brought."""
@@ -132,45 +156,58 @@ class Worker:
                 self._obey()
 
     def _obey(self) -> None:
+        """Everything that was said: all cameras change hands in one go."""
         try:
-            received = self._control.receive()
+            while (received := self._control.receive()) is not None:
+                self._carry_out(*received)
         except PeerGoneError:
             self._stopping = True
-            return
-        if received is None:
-            return
-        message, fds = received
+
+    def _carry_out(self, message: ToWorker, fds: list[int]) -> None:
         if isinstance(message, Attach):
+            if self._priority is not None:
+                (self._priority.yield_to_all if message.shadow else self._priority.restore)()
             self._detach(message.camera)
             camera = self._cameras[message.camera] = Attachment(message, fds)
-            self._turns = [camera.turn for camera in self._cameras.values()]
-            self._epoll.register(camera.reader.doorbell, select.EPOLLIN | select.EPOLLET)
+            self._cameras_changed()
+            if isinstance(camera.reader, RingReader):
+                self._epoll.register(camera.reader.doorbell, select.EPOLLIN | select.EPOLLET)
         elif isinstance(message, Detach):
-            self._detach(message.camera)
-            self._control.send(Detached(message.camera))
+            taken = self._detach(message.camera)
+            self._control.send(Detached(message.camera, taken))
         else:
             self._stopping = True
 
-    def _detach(self, name: str) -> None:
+    def _detach(self, name: str) -> int:
+        """Forget a camera; the sequence number of the frame taken last, 0 when it is not served here."""
         camera = self._cameras.pop(name, None)
-        if camera is not None:
-            self._turns = [camera.turn for camera in self._cameras.values()]
+        if camera is None:
+            return 0
+        taken = camera.reader.cursor
+        self._cameras_changed()
+        if isinstance(camera.reader, RingReader):
             self._epoll.unregister(camera.reader.doorbell)
-            camera.close()
+        camera.close()
+        return taken
+
+    def _cameras_changed(self) -> None:
+        cameras = self._cameras.values()
+        self._turns = [camera.turn for camera in cameras]
+        self._readers_along = [camera.reader for camera in cameras if isinstance(camera.reader, ShadowReader)]
 
     def _drop_stale(self, camera: Attachment) -> None:
         lease = self._take(camera)
         if lease is not None:
             camera.reader.release()
-            self._send(Dropped(camera.camera, lease.seq, DropCause.STALE))
+            if not camera.shadow:
+                self._send(Dropped(camera.camera, lease.seq, DropCause.STALE))
 
     def _take(self, camera: Attachment) -> Lease | None:
         try:
             return camera.reader.take()
         except FrameError as error:
             taken_ns = time.monotonic_ns()
-            seq = camera.ring.taken
-            self._fail(camera, seq, taken_ns, FailCause.DECODE, str(error))
+            self._fail(camera, camera.reader.cursor, taken_ns, FailCause.DECODE, str(error))
             return None
 
     def _frame(self, camera: Attachment) -> None:
@@ -180,7 +217,11 @@ class Worker:
         lease = self._take(camera)
         if lease is None:
             return
-        taken_ns = max(taken_ns, lease.published_ns)  # a newer frame may have come in between
+        if camera.shadow:  # copying is the shadow's affair, and so is its waiting for a CPU
+            taken_ns, waited_ns = time.monotonic_ns(), cpu_wait_ns()
+        else:
+            waited_ns = 0
+            taken_ns = max(taken_ns, lease.published_ns)  # a newer frame may have come in between
         self._pulse.hold(lease.seq, lease.captured_ns, lease.file)
         model = self._model
         try:
@@ -226,6 +267,8 @@ class Worker:
                     ),
                 ),
                 answered_ns,
+                camera.shadow,
+                cpu_wait_ns() - waited_ns if camera.shadow else 0,
             )
         )
 
@@ -242,7 +285,7 @@ class Worker:
         failure = Failure(cause.value, detail[:500])
         ref, task = self._model.ref, self._model.task
         result = Result(1, camera.camera, seq, captured_ns, ref, task, file or UNSET, failed=failure)
-        self._send(Answered(result, time.monotonic_ns()))
+        self._send(Answered(result, time.monotonic_ns(), camera.shadow))
 
     def _send(self, message: Answered | Dropped) -> None:
         """Hand a message to the daemon; while its buffer is full no further frame is taken."""
@@ -275,7 +318,7 @@ def _too_large(message: Answered, size_bytes: int) -> Answered:
         answer.file,
         failed=failure,
     )
-    return Answered(result, message.answered_ns)
+    return Answered(result, message.answered_ns, message.shadow)
 
 
 def _fail_cause(error: VedetteError) -> FailCause:
@@ -290,8 +333,8 @@ def main(arguments: list[str]) -> int:
     """Load, say READY, serve."""
     control_fd, results_fd, pulse_fd, parent_pid = (int(a) for a in arguments[:4])
     tie_to_parent(parent_pid)
-    put_frames_first()
     spec = msgspec.json.decode(arguments[4], type=WorkerSpec)
+    priority = CpuPriority(spec.pace)
     control: Channel[ToWorker] = Channel.from_fd(control_fd, ToWorker)
     results: Channel[None] = Channel.from_fd(results_fd, FromWorkerResults)
     pulse = Pulse(pulse_fd)
@@ -309,9 +352,9 @@ def main(arguments: list[str]) -> int:
     gc.collect()
     gc.freeze()
     pulse.beat(time.monotonic_ns())
-    control.send(Ready(model.ref, model.task, model.engine.report, model.self_test))
+    control.send(Ready(model.ref, model.task, model.engine.report, model.self_test, priority.can_serve))
     try:
-        return Worker(model, control, results, pulse).serve()
+        return Worker(model, control, results, pulse, priority).serve()
     except PeerGoneError:
         return 0
     finally:

@@ -9,7 +9,10 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 PR_SET_PDEATHSIG = 1
 FRAMES_NICE = -10
@@ -41,16 +44,23 @@ def tie_to_parent(parent_pid: int) -> None:
         sys.exit(0)
 
 
-def put_frames_first() -> None:
-    """Ask the scheduler to run this process before the daemon's housekeeping; allowed or not, nothing fails.
+def put_frames_first(threads: Iterable[int] = (0,)) -> None:
+    """Ask the scheduler to run these threads before the daemon's housekeeping; allowed or not, nothing fails.
+
+    0 is the calling thread; those that it starts later inherit.
 
     Without it a thread that keeps the daemon busy can hold a CPU for a whole time slice while a frame waits.
     """
     with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, FRAMES_NICE)
-    # Where the kernel groups tasks by session, niceness counts only inside the group: the group needs it too.
+        for thread in threads:
+            os.setpriority(os.PRIO_PROCESS, thread, FRAMES_NICE)
+    set_group_nice(FRAMES_NICE)
+
+
+def set_group_nice(nice: int) -> None:
+    """Set the niceness of this session's group: where there are groups, a task's own counts only inside."""
     with contextlib.suppress(OSError):
-        Path("/proc/self/autogroup").write_text(str(FRAMES_NICE), encoding="ascii")
+        Path("/proc/self/autogroup").write_text(str(nice), encoding="ascii")
 
 
 class Pulse:

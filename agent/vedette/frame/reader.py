@@ -24,6 +24,28 @@ if TYPE_CHECKING:
 MAX_REMEMBERED_FORMATS = 64
 
 
+class FormatMemo:
+    """Decoded formats of a ring: a camera has one or two, and decoding is not for every frame."""
+
+    def __init__(self, slot_bytes: int) -> None:
+        self._slot_bytes = slot_bytes
+        self._formats: dict[bytes, FrameFormat] = {}
+
+    def decode(self, descriptor: memoryview) -> FrameFormat:
+        """The format in a slot's descriptor.
+
+        Raises:
+            FrameError: It is damaged.
+        """
+        packed = bytes(descriptor[FORMAT_OFFSET : FORMAT_OFFSET + FORMAT_BYTES])
+        frame_format = self._formats.get(packed)
+        if frame_format is None:
+            if len(self._formats) > MAX_REMEMBERED_FORMATS:
+                self._formats.clear()
+            frame_format = self._formats[packed] = decode_format(packed, self._slot_bytes)
+        return frame_format
+
+
 @dataclass(slots=True)
 class Lease:
     """A frame that a reader holds: pixels stay valid until `release`. Times are CLOCK_MONOTONIC.
@@ -41,7 +63,10 @@ class Lease:
 
 
 class RingReader:
-    """The reading side at one seat; the live seat moves the cursor, a shadow has its own."""
+    """The reading side at one seat; the live seat moves the cursor, any other has its own.
+
+    A lease keeps the producer off the slot. A shadow that must never do that reads by `ShadowReader`.
+    """
 
     def __init__(self, ring: Ring, seat: int) -> None:
         self._ring = ring
@@ -49,10 +74,15 @@ class RingReader:
         self._seat_word = layout.W_SEATS + seat * layout.SEAT_WORDS
         self._live = seat == ring.words[layout.W_LIVE_SEAT]
         self._cursor = ring.words[layout.W_TAKEN] if self._live else ring.words[layout.W_HEAD]
-        self._formats: dict[bytes, FrameFormat] = {}
+        self._formats = FormatMemo(ring.geometry.slot_bytes)
         self._newest = ring.geometry.newest_wins
         self.doorbell = ring.handles.doorbells[seat]
         self._words[self._seat_word + layout.SEAT_LEASE] = 0
+
+    @property
+    def cursor(self) -> int:
+        """Sequence number of the frame taken last."""
+        return self._cursor
 
     @property
     def pending(self) -> int:
@@ -104,17 +134,11 @@ class RingReader:
         self._cursor = seq
         descriptor = self._ring.descriptors[slot]
         captured_ns, published_ns, file = read_stamp(descriptor)
-        packed = bytes(descriptor[FORMAT_OFFSET : FORMAT_OFFSET + FORMAT_BYTES])
-        frame_format = self._formats.get(packed)
-        if frame_format is None:
-            if len(self._formats) > MAX_REMEMBERED_FORMATS:
-                self._formats.clear()
-            try:
-                frame_format = decode_format(packed, self._ring.geometry.slot_bytes)
-            except BadInputError:
-                self.release()
-                raise
-            self._formats[packed] = frame_format
+        try:
+            frame_format = self._formats.decode(descriptor)
+        except BadInputError:
+            self.release()
+            raise
         return Lease(seq, slot, frame_format, self._ring.slots[slot], captured_ns, published_ns, file)
 
     def release(self) -> None:

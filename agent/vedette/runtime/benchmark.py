@@ -19,13 +19,13 @@ import msgspec
 import numpy as np
 
 from vedette.clock import SystemClock
-from vedette.engine.messages import Answered
+from vedette.engine.messages import Answered, Attach
 from vedette.engine.model import load_model
 from vedette.errors import InternalError, UnavailableError, rebuild_error
 from vedette.frame.layout import RingGeometry
 from vedette.frame.linger import Linger
 from vedette.frame.producer import RingProducer
-from vedette.frame.ring import Ring, create_ring
+from vedette.frame.ring import LIVE_SEAT, Ring, create_ring
 from vedette.runtime.worker_process import WorkerProcess, WorkerState
 from vedette.wire.bundle import Colour, Interpolation, TensorLayout
 from vedette.wire.messages import Failure
@@ -115,7 +115,7 @@ class PathClient:
                 raise UnavailableError(f"the engine worker died: {self.worker.obituary(status)[1]}")
             self.worker.check()
             time.sleep(0.01)
-        self.worker.attach(CAMERA, self._ring, seat=0, priority=1, max_age_ns=None)
+        self.worker.attach(Attach(CAMERA, LIVE_SEAT), self._ring)
 
     def _next_slot(self) -> memoryview:
         memory = self._producer.try_acquire(self.format)

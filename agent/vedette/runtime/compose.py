@@ -3,22 +3,32 @@
 Reading it tells every process, thread and queue there is:
 
 - this process: the supervisor (main thread) and the results thread; between them a bounded command queue;
-- one source child per camera, one engine worker child; between source and worker the camera's frame ring,
-  between every child and this process datagram sockets whose kernel buffers are the bound.
+- where they are configured, the `update` thread with its mailbox (`update.mailbox` bounds it), and the
+  `control` thread, which answers one client of the control socket at a time;
+- one source child per camera, one engine worker child, during an update a second one; between source and
+  worker the camera's frame ring, between every child and this process datagram sockets whose kernel buffers
+  are the bound;
+- during an update, one at a time, a child that makes files or tries a candidate.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec.structs import replace
+
+from vedette.api.control import ControlServer
 from vedette.clock import SystemClock
 from vedette.engine.messages import WorkerSpec
 from vedette.engine.port import OnFallback
 from vedette.engine.threads import read_limits, threads_for, usable_cpus
+from vedette.errors import ConfigError, UnavailableError
+from vedette.runtime.answers import Answers
 from vedette.runtime.daemon import Daemon
-from vedette.runtime.plan import CameraPlan, RestartPolicy, RunPlan
+from vedette.runtime.plan import CameraPlan, RestartPolicy, RunPlan, UpdatePlan
 from vedette.runtime.sinks import LineSink
+from vedette.runtime.status import StatusDesk
 from vedette.source.port import SourceSpec
 from vedette.wire.pixels import ColorMatrix, ColorRange, PixelFormat
 
@@ -28,6 +38,7 @@ if TYPE_CHECKING:
     from vedette.config.agent import AgentConfig, EngineConfig
     from vedette.config.camera import CameraConfig
     from vedette.runtime.daemon import Stopping
+    from vedette.runtime.updating import OpenedUpdates, Updates
 
 STDOUT_FD = 1
 
@@ -48,6 +59,30 @@ def plan_from_config(config: AgentConfig) -> RunPlan:
         load_timeout_s=engine.load_timeout_s,
         hang_timeout_s=engine.hang_timeout_s,
         results_to=None if config.results.to == "stdout" else Path(config.results.to),
+        outlives_model=config.update is not None,
+        device=config.device.id,
+        # A socket's path may have 107 bytes; a detour over `..` must not cost any.
+        control_socket=None if config.control_socket is None else config.control_socket.resolve(),
+        update=update_plan(config),
+    )
+
+
+def update_plan(config: AgentConfig) -> UpdatePlan | None:
+    """Where models come from, if from anywhere; a checked configuration has all that it takes."""
+    update = config.update
+    if update is None or config.state_dir is None or config.model.name is None:
+        return None
+    site = {} if config.device.site is None else {"site": config.device.site}
+    return UpdatePlan(
+        repository=update.metadata,
+        root=Path(update.root),
+        state_dir=Path(config.state_dir),
+        model=config.model.name,
+        device_id=config.device.id,
+        labels={**site, **config.device.labels},
+        window=update.window,
+        poll_s=update.poll_s,
+        reserve_bytes=int(update.reserve),
     )
 
 
@@ -90,22 +125,69 @@ def camera_plan(name: str, camera: CameraConfig) -> CameraPlan:
     )
 
 
-def build_daemon(
+class Agent(NamedTuple):
+    """What was put together; `updates` is None where none are configured."""
+
+    daemon: Daemon
+    updates: Updates | None
+
+
+def build_agent(
     plan: RunPlan,
     stopping: Stopping,
     *,
     say: Callable[[str], None],
-    on_tick: Callable[[Daemon], None] | None = None,
-) -> Daemon:
-    """A daemon over the real clock, real children and the real sink.
+    on_tick: Callable[[Agent], None] | None = None,
+) -> Agent:
+    """A daemon over the real clock, real children and the real sink, with updates and a control socket.
 
     Raises:
-        UnavailableError: The results file cannot be opened.
+        ConfigError: What updates begin with is not there.
+        UnavailableError: The results file cannot be opened, another agent uses the same state, or updates
+            need packages that are not installed.
     """
-    if plan.results_to is None:
-        sink = LineSink(STDOUT_FD, stopping.event)
-        if sink.mends:
-            say("the file of the results ends inside a line: they go on after it, on a line of their own")
-    else:
-        sink = LineSink.to_file(plan.results_to, stopping.event, say=say)
-    return Daemon(plan, sink=sink, clock=SystemClock(), stopping=stopping, say=say, on_tick=on_tick)
+    clock = SystemClock()
+    sink = _open_sink(plan, stopping, say)
+    opening = None if plan.update is None else _open_updates(plan.update, Path(plan.worker.bundle))
+    if opening is not None and opening.first_bundle is not None:
+        plan = replace(plan, worker=replace(plan.worker, bundle=str(opening.first_bundle)))
+    desk = StatusDesk(clock, device=plan.device)
+
+    def tick(daemon: Daemon) -> None:
+        desk.tick(daemon)
+        if updates is not None:
+            updates.tick(clock.monotonic_ns(), say)
+        if on_tick is not None:
+            on_tick(agent)
+
+    daemon = Daemon(plan, sink=sink, clock=clock, stopping=stopping, say=say, on_tick=tick)
+    updates = None if opening is None else opening.join(plan, daemon)
+    agent = Agent(daemon, updates)
+    if plan.control_socket is not None:
+        try:
+            server = ControlServer(plan.control_socket, Answers(daemon, desk, updates).answer)
+        except ConfigError as error:  # a disk that only reads must not keep cameras from being answered
+            say(f"nobody can ask this agent: {error.diagnostics()}")
+        else:
+            daemon.companions.append(server)
+    return agent
+
+
+def _open_sink(plan: RunPlan, stopping: Stopping, say: Callable[[str], None]) -> LineSink:
+    if plan.results_to is not None:
+        return LineSink.to_file(plan.results_to, stopping.event, say=say)
+    sink = LineSink(STDOUT_FD, stopping.event)
+    if sink.mends:
+        say("the file of the results ends inside a line: they go on after it, on a line of their own")
+    return sink
+
+
+def _open_updates(plan: UpdatePlan, factory: Path) -> OpenedUpdates:
+    try:
+        from vedette.runtime.updating import open_updates  # noqa: PLC0415 - tuf and requests start slowly
+    except ModuleNotFoundError as error:
+        raise UnavailableError(
+            f"updates are configured, and the package {error.name} is not installed",
+            cure="pip install 'vedette[update]', or leave the `update` section out",
+        ) from error
+    return open_updates(plan, factory)

@@ -1,7 +1,7 @@
 """The supervisor: one loop over children, signals and time. It never touches a pixel and never waits for one.
 
-Threads: this one (the process's main thread) and the results thread. Every descriptor it sleeps on stands in
-one place, `_watched`; everything that depends on time happens in `_tick`.
+Threads: this one (the process's main thread), the results thread, and companions. Every descriptor it sleeps
+on stands in one place, `_watched`; everything that depends on time happens in `_tick`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ import select
 import signal
 import threading
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from vedette.errors import InternalError
 from vedette.runtime.camera import Camera
 from vedette.runtime.generation import Generation, Phase
+from vedette.runtime.live import LiveModel
 from vedette.runtime.restart import Restarts
 from vedette.runtime.results import ResultsThread
 from vedette.runtime.ring_budget import RingBudget
+from vedette.runtime.shadow import Shadow
+from vedette.runtime.swap import Swap
 from vedette.telemetry.ledger import Ledger
 from vedette.telemetry.meter import Meter
 from vedette.wire.causes import DropCause
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from vedette.runtime.child import Child
     from vedette.runtime.plan import RunPlan
     from vedette.runtime.sinks import Sink
+    from vedette.runtime.worker_process import WorkerProcess
 
 TICK_S = 0.05
 ENDING_TICK_S = 0.003
@@ -77,6 +81,21 @@ class Stopping:
         signal.signal(signal.SIGTERM, handle)
 
 
+class Companion(Protocol):
+    """A thread beside the data plane; its death ends the process."""
+
+    name: str
+    crash: BaseException | None
+
+    def start(self) -> None:
+        """Begin."""
+        ...
+
+    def stop(self) -> object:
+        """End, within a second; it is told before the children, so that their end means nothing to it."""
+        ...
+
+
 class Daemon:
     """Runs a plan until its inputs end or it is told to stop."""
 
@@ -110,6 +129,25 @@ class Daemon:
         self.generation = Generation(
             plan, clock=clock, restarts=Restarts(plan.restart, clock, rng), results=self.results, say=say
         )
+        self.live = LiveModel(clock, stopping.poke, baseline_s=plan.baseline_s)
+        shadow = Shadow(
+            plan, clock=clock, restarts=Restarts(plan.restart, clock, rng), results=self.results, say=say
+        )
+        self.swap = Swap(
+            plan,
+            clock=clock,
+            live=self.live,
+            generation=self.generation,
+            shadow=shadow,
+            results=self.results,
+            say=say,
+        )
+        self._outlives_model = plan.outlives_model
+        self.companions: list[Companion] = []
+
+    def wake(self) -> None:
+        """Have the next tick now; any thread may call."""
+        self._stopping.poke()
 
     def run(self) -> VedetteError | None:
         """Serve until the end.
@@ -118,10 +156,12 @@ class Daemon:
             Why a camera or the model could not be served, or None when all went well.
 
         Raises:
-            InternalError: The results thread died.
+            InternalError: The results thread, or a companion, died.
         """
         self.results.start()
         try:
+            for companion in self.companions:
+                companion.start()
             while not self._done():
                 self._tick()
                 self._sleep()
@@ -133,9 +173,15 @@ class Daemon:
     def _done(self) -> bool:
         if self.results.crash is not None:
             raise InternalError(f"the results thread died: {self.results.crash!r}") from self.results.crash
+        for companion in self.companions:
+            if companion.crash is not None:
+                cause = companion.crash
+                raise InternalError(f"the {companion.name} thread died: {cause!r}") from cause
         if self.results.sink_error is not None:
             self._stopping.ask(self.results.sink_error.cause)
-        if self._stopping.event.is_set() or self.generation.phase is Phase.FAILED:
+        if self._stopping.event.is_set():
+            return True
+        if self.generation.phase is Phase.FAILED and not self._outlives_model:
             return True
         return all(camera.over and self._answered(camera) for camera in self.cameras)
 
@@ -146,6 +192,7 @@ class Daemon:
         for camera in self.cameras:
             camera.tick(worker_ready=self.generation.serving)
         self.generation.tick(self.cameras)
+        self.swap.tick(self.cameras)
         if self._on_tick is not None:
             self._on_tick(self)
 
@@ -157,6 +204,10 @@ class Daemon:
             watched[worker.control.fileno()] = self.generation.listen
             watched[worker.child.stderr_fd] = worker.child.read_stderr
             watched[worker.child.pidfd] = self._bury_worker
+        for other in self.swap.others:
+            watched[other.control.fileno()] = other.listen
+            watched[other.child.stderr_fd] = other.child.read_stderr
+            watched[other.child.pidfd] = partial(self._bury_other, other)
         for camera in self.cameras:
             if camera.child is not None and camera.control is not None:
                 watched[camera.control.fileno()] = camera.listen
@@ -181,6 +232,11 @@ class Daemon:
         status = worker.child.exited() if worker is not None else None
         if status is not None:
             self.generation.buried(status)
+
+    def _bury_other(self, worker: WorkerProcess) -> None:
+        status = worker.child.exited()
+        if status is not None:
+            self.swap.buried(worker, status)
 
     def _bury_source(self, camera: Camera) -> None:
         status = camera.child.exited() if camera.child is not None else None
@@ -207,20 +263,18 @@ class Daemon:
 
     def _shut_down(self) -> None:
         """Sources and worker first, then the results: nothing that was answered is lost."""
+        for companion in self.companions:
+            companion.stop()
         began_ns = self._clock.monotonic_ns()
         self._skip_unserved()
         for camera in self.cameras:
             camera.stop()
         self.generation.stop()
+        self.swap.stop()
         for camera in self.cameras:
             if camera.child is not None:
                 self._let_end(camera.child, began_ns, SOURCE_STOP_WAIT_S)
-        worker = self.generation.worker
-        if worker is not None:
-            if not self._let_end(worker.child, began_ns, WORKER_STOP_WAIT_S):
-                worker.give_up_stopping()
-                worker.child.wait(KILL_WAIT_S)
-            self.generation.buried(worker.child.exited() or 0)
+        self._let_workers_end(began_ns)
         for camera in self.cameras:
             if camera.ring is not None:
                 self.results.skip_to(camera.name, camera.ring.head, DropCause.SHUTDOWN)
@@ -229,6 +283,17 @@ class Daemon:
         self.observe_rings()
         for camera in self.cameras:
             camera.close()
+
+    def _let_workers_end(self, began_ns: int) -> None:
+        """All that serve, will serve or did serve: what they held is accounted for."""
+        worker = self.generation.worker
+        for ending in (*([] if worker is None else [worker]), *self.swap.others):
+            if not self._let_end(ending.child, began_ns, WORKER_STOP_WAIT_S):
+                ending.give_up_stopping()
+                ending.child.wait(KILL_WAIT_S)
+        if worker is not None:
+            self.generation.buried(worker.child.exited() or 0)
+        self.swap.bury_all()
 
     def _skip_unserved(self) -> None:
         """What live cameras gave while no worker was up was lost for that reason, not for the end."""

@@ -5,8 +5,12 @@ from __future__ import annotations
 import errno
 import os
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from msgspec.structs import replace
+
+from vedette.engine.messages import Attach, WorkerSpec
+from vedette.engine.priority import Pace
 from vedette.errors import UnavailableError, rebuild_error
 from vedette.runtime.restart import pause_text
 from vedette.runtime.results import Retired, Seat
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
     from vedette.clock import Clock
     from vedette.engine.messages import Ready
     from vedette.errors import VedetteError
+    from vedette.frame.ring import Ring
     from vedette.runtime.camera import Camera
     from vedette.runtime.plan import RunPlan
     from vedette.runtime.restart import Restarts
@@ -42,8 +47,30 @@ class Phase(str, Enum):
     FAILED = "failed"  # the model cannot be served
 
 
+class Heir(NamedTuple):
+    """Who serves after a death: a worker that is ready, or None and the bundle is loaded anew."""
+
+    spec: WorkerSpec
+    worker: WorkerProcess | None
+
+
+class Succession(Protocol):
+    """Whoever knows of other workers than the one that serves."""
+
+    def died(self, text: str, /) -> None:
+        """The serving worker ended unasked."""
+        ...
+
+    def heir(self) -> Heir | None:
+        """Who takes over now that the dead worker is accounted for; None starts the same model again."""
+        ...
+
+
 class Generation:
-    """Keeps one model served. All calls come from the supervisor's thread, but `_accounted_for`."""
+    """Keeps one model served. All calls come from the supervisor's thread, but `_accounted_for`.
+
+    While `paused`, cameras are changing hands and somebody else attaches them.
+    """
 
     def __init__(
         self,
@@ -59,6 +86,10 @@ class Generation:
         self._results = results
         self._say = say
         self.restarts = restarts
+        self.spec = plan.worker
+        self.paused = False
+        self._starts_lost = 0
+        self.succession: Succession | None = None
         self.phase = Phase.RESTING
         self.worker: WorkerProcess | None = None
         self.ready: Ready | None = None
@@ -67,6 +98,7 @@ class Generation:
         self._ready_since_ns = 0
         self._accounted = False
         self._detail = ""
+        self._lost_rings: list[Ring] = []
 
     @property
     def serving(self) -> bool:
@@ -81,7 +113,8 @@ class Generation:
         elif self.phase is Phase.RUNNING and self.worker is not None:
             self.worker.check()
             if self.serving:
-                self._attach(cameras)
+                if not self.paused:
+                    self._attach(cameras)
                 if now_ns - self._ready_since_ns > PROVED_GOOD_S * 1e9:
                     self.restarts.proved_good()
         elif self.phase is Phase.ACCOUNTING and self._accounted:
@@ -90,7 +123,7 @@ class Generation:
     def _start(self) -> None:
         try:
             self.worker = WorkerProcess(
-                self._plan.worker,
+                self.spec,
                 self._clock,
                 load_timeout_s=self._plan.load_timeout_s,
                 hang_timeout_s=self._plan.hang_timeout_s,
@@ -113,6 +146,7 @@ class Generation:
         if worker.state is WorkerState.READY and not was_ready:
             self._ready_since_ns = self._clock.monotonic_ns()
             self.ready = worker.ready
+            self._starts_lost = 0
 
     def _attach(self, cameras: Iterable[Camera]) -> None:
         worker = self.worker
@@ -126,14 +160,7 @@ class Generation:
             if first and camera.live and ring.head > 0:
                 # What came while nobody served is lost to the newest frame; say so under its own name.
                 self._results.skip_to(camera.name, ring.head - 1, DropCause.NO_WORKER)
-            worker.attach(
-                camera.name,
-                ring,
-                seat=LIVE_SEAT,
-                priority=camera.plan.priority,
-                max_age_ns=camera.plan.max_age_ns(live=camera.live),
-            )
-            camera.drop_retired_rings()
+            seat_live(worker, camera, ring)
 
     def buried(self, status: int) -> None:
         """The worker process has ended: read it out, account for the frames it had, then decide."""
@@ -150,6 +177,9 @@ class Generation:
         self._accounted = False
         model, task = (self.ready.model, self.ready.task) if self.ready else (ModelRef("", "", ""), "")
         seats = [Seat(name, ring.taken) for name, ring in worker.seats.items()]
+        self._lost_rings = list(worker.seats.values())
+        if self.succession is not None:
+            self.succession.died(f"{'load_fail' if fatal is not None else cause.value}: {detail}")
         self._results.retire_worker(
             Retired(worker.results, seats, cause, detail, model, task, worker.held, self._accounted_for)
         )
@@ -163,9 +193,14 @@ class Generation:
         self._accounted = True
 
     def _after_accounting(self, cameras: Iterable[Camera]) -> None:
-        for camera in cameras:
-            if camera.ring is not None:
-                camera.ring.revoke(LIVE_SEAT)
+        for ring in self._lost_rings:
+            ring.revoke(LIVE_SEAT)
+        self._lost_rings = []
+        heir = None if self.succession is None else self.succession.heir()
+        if heir is not None:
+            self.take_over(heir)
+            self.tick(cameras)
+            return
         if self.error is not None:
             self.phase = Phase.FAILED
             return
@@ -173,9 +208,10 @@ class Generation:
 
     def _plan_next_start(self) -> None:
         delay_s = self.restarts.died()
-        if self.ready is None and self.restarts.total > self._plan.restart.budget:
+        self._starts_lost += 1
+        if self.ready is None and self._starts_lost > self._plan.restart.budget:
             self.error = UnavailableError(
-                f"the engine worker ended {self.restarts.total} times before it was ready: {self._detail}",
+                f"the engine worker ended {self._starts_lost} times before it was ready: {self._detail}",
                 cure=_cure(self._detail),
             )
             self.phase = Phase.FAILED
@@ -184,10 +220,41 @@ class Generation:
         self._start_at_ns = self._clock.monotonic_ns() + round(delay_s * 1e9)
         self.phase = Phase.RESTING
 
+    def take_over(self, heir: Heir) -> WorkerProcess | None:
+        """Let another worker serve, or another bundle be loaded.
+
+        Returns:
+            The worker that served until now, which is the caller's from now on; its cameras are already gone.
+        """
+        before = self.worker
+        self.spec = replace(heir.spec, pace=Pace.NORMAL)
+        self.worker, self.error, self._starts_lost = heir.worker, None, 0
+        if heir.worker is None:
+            self.ready, self.phase = None, Phase.RESTING
+            self._start_at_ns = self._clock.monotonic_ns()
+        else:
+            self.ready, self.phase = heir.worker.ready, Phase.RUNNING
+            self._ready_since_ns = self._clock.monotonic_ns()
+        return before
+
     def stop(self) -> None:
         """Ask the worker to finish."""
         if self.worker is not None:
             self.worker.stop()
+
+
+def seat_live(worker: WorkerProcess, camera: Camera, ring: Ring) -> bool:
+    """Give a worker a camera to answer; False when it cannot be told just now."""
+    attach = Attach(
+        camera.name,
+        LIVE_SEAT,
+        camera.plan.priority,
+        camera.plan.max_age_ns(live=camera.live),
+    )
+    if not worker.attach(attach, ring):
+        return False
+    camera.drop_retired_rings()
+    return True
 
 
 def _cure(detail: str) -> str:

@@ -41,8 +41,32 @@ class CameraPlan(msgspec.Struct, frozen=True):
         return None if limit_ms is None else round(limit_ms * 1e6)
 
 
+class UpdatePlan(msgspec.Struct, frozen=True):
+    """Where new models come from and who this box is to the fleet.
+
+    `repository` is an http(s) URL or a folder, `root` the file with its first root metadata; `state_dir`
+    keeps store and records. `window` is local time, `poll_s` monotonic.
+    """
+
+    repository: str
+    root: Path
+    state_dir: Path
+    model: str
+    device_id: str
+    labels: dict[str, str] = {}
+    window: str | None = None
+    poll_s: float = 14_400.0
+    reserve_bytes: int = 64_000_000
+
+
 class RunPlan(msgspec.Struct, frozen=True):
-    """Everything the daemon needs to know."""
+    """Everything the daemon needs to know.
+
+    `headroom_bytes` of memory must stay available for a second worker to be kept or started for comparison.
+    `trial_hang_s` is how long one frame may take in a trial, though never less than ten times what it took
+    before. `outlives_model`: the daemon goes on without a model that works, for an update may bring one.
+    `device` is this box's name; without `control_socket` nobody can ask the daemon anything.
+    """
 
     worker: WorkerSpec
     cameras: tuple[CameraPlan, ...]
@@ -51,3 +75,11 @@ class RunPlan(msgspec.Struct, frozen=True):
     load_timeout_s: float = 600.0
     hang_timeout_s: float = 10.0
     results_to: Path | None = None
+    headroom_bytes: int = 64 << 20
+    baseline_s: float = 600.0
+    trial_hang_s: float = 3.0
+    shadow_every: int = 2
+    outlives_model: bool = False
+    device: str = ""
+    control_socket: Path | None = None
+    update: UpdatePlan | None = None

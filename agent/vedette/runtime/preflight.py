@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from vedette.config.yaml_tree import Path as KeyPath
     from vedette.source.port import SourceSpec
 
+STORE_NAME = "store"
 FROM_FILES = frozenset({"rawvideo", "y4m", "mjpeg", "pictures", "file"})
 
 
@@ -63,11 +64,8 @@ def prepare_state_dir(config: AgentConfig) -> None:
 
 
 def _faults(config: AgentConfig) -> Iterator[tuple[KeyPath, str]]:
-    factory = Path(config.model.factory)
-    if not factory.is_dir():
-        yield ("model", "factory"), f"{shown(factory)} is {'no folder' if factory.exists() else 'not here'}"
-    elif not (factory / SPEC_NAME).is_file():
-        yield ("model", "factory"), f"{shown(factory)} is no model bundle: it holds no {SPEC_NAME}"
+    if config.update is None or not (Path(config.state_dir or "") / STORE_NAME).is_dir():
+        yield from _factory_faults(Path(config.model.factory))
     kept = None if config.state_dir is None else Path(config.state_dir)
     if kept is not None and kept.exists() and not kept.is_dir():
         yield ("state_dir",), f"{shown(kept)} is no folder"
@@ -75,6 +73,14 @@ def _faults(config: AgentConfig) -> Iterator[tuple[KeyPath, str]]:
         yield from ((("results", "to"), fault) for fault in _result_faults(Path(config.results.to)))
     for name, camera in config.cameras.items():
         yield from _camera_faults(name, camera)
+
+
+def _factory_faults(factory: Path) -> Iterator[tuple[KeyPath, str]]:
+    """Of the only model that there is; where others are stored, it is the last resort."""
+    if not factory.is_dir():
+        yield ("model", "factory"), f"{shown(factory)} is {'no folder' if factory.exists() else 'not here'}"
+    elif not (factory / SPEC_NAME).is_file():
+        yield ("model", "factory"), f"{shown(factory)} is no model bundle: it holds no {SPEC_NAME}"
 
 
 def _camera_faults(name: str, camera: CameraConfig) -> Iterator[tuple[KeyPath, str]]:

@@ -12,7 +12,7 @@ import queue
 import select
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import UNSET
 
@@ -20,6 +20,7 @@ from vedette.engine.messages import Answered, FromWorkerResults
 from vedette.errors import BadInputError
 from vedette.frame.channel import Channel, PeerGoneError
 from vedette.runtime.sinks import UndeliveredError
+from vedette.telemetry.summary import ModelCounts
 from vedette.wire.causes import DropCause, FailCause
 from vedette.wire.messages import Failure, ModelRef, Result
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from vedette.clock import Clock
     from vedette.frame.lifeline import HeldFrame
+    from vedette.runtime.health import ShadowHealth
     from vedette.runtime.sinks import Sink
     from vedette.telemetry.ledger import Ledger
     from vedette.telemetry.meter import Meter
@@ -35,6 +37,16 @@ if TYPE_CHECKING:
 POLL_S = 0.25
 BATCH = 64
 MAX_COMMANDS = 1024
+# Models that the summary counts; a device sees a handful between two restarts.
+MAX_MODELS = 64
+
+
+class Watcher(Protocol):
+    """Gets every result that was accounted for, on the results thread."""
+
+    def add(self, result: Result, /) -> None:
+        """Take it in, quickly."""
+        ...
 
 
 @dataclass
@@ -82,6 +94,9 @@ class ResultsThread(threading.Thread):
         self._notify = notify
         self.last_answer_ns: dict[str, int] = {}
         self._accounted: dict[str, int] = {}
+        self.watchers: tuple[Watcher, ...] = ()
+        self.shadow: ShadowHealth | None = None
+        self.models: dict[ModelRef, ModelCounts] = {}
         self._channels: dict[int, Channel[FromWorkerResults]] = {}
         self._poll = select.poll()
         self._commands: queue.Queue[Callable[[], None]] = queue.Queue(MAX_COMMANDS)
@@ -102,6 +117,10 @@ class ResultsThread(threading.Thread):
     def skip_to(self, camera: str, seq: int, cause: DropCause) -> None:
         """Account for all frames up to `seq` that had no outcome as dropped for `cause`."""
         self._command(lambda: self._skip(camera, seq, cause))
+
+    def read_out(self, channel: Channel[FromWorkerResults], then: Callable[[], None]) -> None:
+        """Account for everything a worker has sent so far; `then` is called on the results thread."""
+        self._command(lambda: self._read_out(channel, then))
 
     def accounted(self, camera: str) -> int:
         """Highest sequence number of the camera that has an outcome."""
@@ -160,6 +179,11 @@ class ResultsThread(threading.Thread):
             self._drain(channel, None)
         self._finished = True
 
+    def _read_out(self, channel: Channel[FromWorkerResults], then: Callable[[], None]) -> None:
+        self._drain(channel, None)
+        then()
+        self._notify()
+
     def _retire(self, retired: Retired) -> None:
         self._drain(retired.channel, None)
         self._forget(retired.channel)
@@ -212,14 +236,20 @@ class ResultsThread(threading.Thread):
     def _account(self, batch: list[FromWorkerResults]) -> None:
         if not batch:
             return
-        delivered = self._deliver([message.result for message in batch if isinstance(message, Answered)])
+        answers = [
+            message.result for message in batch if isinstance(message, Answered) and not message.shadow
+        ]
+        delivered = self._deliver(answers)
         delivered_ns = self._clock.monotonic_ns()
         for message in batch:
             if isinstance(message, Answered):
-                self._account_result(
-                    message.result, delivered_ns - message.answered_ns, delivered=delivered > 0
-                )
-                delivered -= 1
+                if not message.shadow:
+                    self._account_result(
+                        message.result, delivered_ns - message.answered_ns, delivered=delivered > 0
+                    )
+                    delivered -= 1
+                elif self.shadow is not None:
+                    self.shadow.add_shadow(message.result, message.waited_ns)
             else:
                 self._close_gap(message.camera, message.seq)
                 self._ledger.dropped(message.camera, message.cause)
@@ -243,6 +273,9 @@ class ResultsThread(threading.Thread):
     def _account_result(self, result: Result, deliver_ns: int, *, delivered: bool) -> None:
         self._close_gap(result.camera, result.seq)
         self._accounted[result.camera] = result.seq
+        for watcher in self.watchers:
+            watcher.add(result)
+        self._count(result)
         if isinstance(result.failed, Failure):
             self._ledger.failed(result.camera, FailCause(result.failed.cause))
             return
@@ -253,6 +286,15 @@ class ResultsThread(threading.Thread):
         self._ledger.ok(result.camera)
         if result.latency_ms:
             self._meter.record(result.camera, result.latency_ms, deliver_ns / 1e6)
+
+    def _count(self, result: Result) -> None:
+        counts = self.models.get(result.model)
+        if counts is None:
+            if len(self.models) >= MAX_MODELS:
+                return
+            counts = self.models[result.model] = ModelCounts(result.model)
+        counts.failed += bool(result.failed)
+        counts.ok += not result.failed
 
     def _close_gap(self, camera: str, seq: int) -> None:
         gap = seq - self.accounted(camera) - 1

@@ -12,6 +12,7 @@ import msgspec
 from vedette.engine.messages import (
     Attach,
     Detach,
+    Detached,
     Fatal,
     FromWorker,
     FromWorkerResults,
@@ -19,6 +20,7 @@ from vedette.engine.messages import (
     Ready,
     Stop,
 )
+from vedette.engine.priority import Pace, cpu_wait_ns
 from vedette.frame.channel import Channel, PeerGoneError, channel_pair
 from vedette.frame.lifeline import Pulse
 from vedette.runtime.child import Child, describe_exit
@@ -72,6 +74,10 @@ class WorkerProcess:
         self.kill_cause: FailCause | None = None
         self.kill_detail = ""
         self.seats: dict[str, Ring] = {}
+        # Of a worker at low priority only time in which it had a CPU counts as hanging.
+        self._patient = spec.pace is not Pace.NORMAL
+        self._busy_since_ns = 0
+        self._waited_ns = 0
         with contextlib.ExitStack() as undo:
             self._start(spec, undo)
             undo.pop_all()
@@ -118,27 +124,39 @@ class WorkerProcess:
                     self.ready, self.state = message, WorkerState.READY
                 elif isinstance(message, Fatal):
                     self.fatal = message
+                elif isinstance(message, Detached):
+                    self.seats.pop(message.camera, None)
         except PeerGoneError:
             return
 
-    def attach(self, camera: str, ring: Ring, *, seat: int, priority: int, max_age_ns: int | None) -> bool:
-        """Let the worker serve a camera; False when it cannot be told just now."""
-        message = Attach(camera, seat, priority, max_age_ns)
+    def attach(self, attach: Attach, ring: Ring) -> bool:
+        """Let the worker serve a camera, or read along; False when it cannot be told just now."""
         try:
-            sent = self.control.send(message, ring.handles.fds)
+            sent = self.control.send(attach, ring.handles.fds)
         except PeerGoneError:
             return False
         if sent:
-            self.seats[camera] = ring
+            self.seats[attach.camera] = ring
         return sent
 
-    def detach(self, camera: str) -> None:
-        """Let the worker forget a camera."""
-        self.seats.pop(camera, None)
+    def detach(self, camera: str) -> bool:
+        """Ask the worker to forget a camera; its seat is empty once `listen` heard that it did.
+
+        Returns:
+            False when it cannot be told just now.
+        """
         try:
-            self.control.send(Detach(camera))
+            return self.control.send(Detach(camera))
         except PeerGoneError:
-            return
+            return False  # its end is seen at its pidfd
+
+    def limit_hang(self, hang_timeout_s: float) -> None:
+        """Change how long one frame may take."""
+        self._hang_timeout_ns = round(hang_timeout_s * 1e9)
+
+    def serves(self) -> None:
+        """It is to answer: from now on it has its normal priority, and no excuse."""
+        self._patient = False
 
     def check(self) -> None:
         """Kill a worker that loads too long or hangs in a frame; its end is then seen like any other."""
@@ -151,10 +169,19 @@ class WorkerProcess:
             return
         limit_s = self._hang_timeout_ns / 1e9
         busy_since_ns = self._pulse.busy_since_ns
-        if busy_since_ns and now_ns - busy_since_ns > self._hang_timeout_ns:
+        if busy_since_ns and now_ns - busy_since_ns - self._excused_ns(busy_since_ns) > self._hang_timeout_ns:
             self._kill(f"no answer within {limit_s:g} s")
         elif not busy_since_ns and now_ns - self._pulse.alive_ns > self._hang_timeout_ns + IDLE_GRACE_S * 1e9:
             self._kill(f"no sign of life within {limit_s:g} s")
+
+    def _excused_ns(self, busy_since_ns: int) -> int:
+        """Time of the frame in hand in which a worker at low priority had no CPU, as far as was seen."""
+        if not self._patient:
+            return 0
+        waited_ns = cpu_wait_ns(self.child.pid)
+        if busy_since_ns != self._busy_since_ns:
+            self._busy_since_ns, self._waited_ns = busy_since_ns, waited_ns
+        return waited_ns - self._waited_ns
 
     def _kill(self, detail: str) -> None:
         self.kill_cause, self.kill_detail = FailCause.WORKER_HUNG, detail

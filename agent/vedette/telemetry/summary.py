@@ -10,7 +10,7 @@ from vedette.telemetry.meter import STAGES, Meter, StageStats
 from vedette.wire.messages import AcceleratorReport, ModelRef
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from rich.console import Console
     from rich.table import Table
@@ -42,6 +42,14 @@ class CameraSummary(msgspec.Struct, frozen=True):
     latency: dict[str, StageStats]
 
 
+class ModelCounts(msgspec.Struct):
+    """What one model answered, and failed to, on all cameras."""
+
+    model: ModelRef
+    ok: int = 0
+    failed: int = 0
+
+
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The whole run; `latency` merges all cameras, `imbalance` is empty when every frame is accounted for."""
 
@@ -55,6 +63,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     latency: dict[str, StageStats]
     imbalance: dict[str, int]
     rejected_latencies: int
+    models: tuple[ModelCounts, ...] = ()
 
 
 def summarise(
@@ -67,6 +76,7 @@ def summarise(
     worker_restarts: int = 0,
     source_restarts: Mapping[str, int] | None = None,
     in_flight: Mapping[str, int] | None = None,
+    models: Iterable[ModelCounts] = (),
     active_s: Mapping[str, float] | None = None,
 ) -> RunSummary:
     """Put the figures of a run together.
@@ -80,6 +90,7 @@ def summarise(
         worker_restarts: How often the engine worker was started again.
         source_restarts: How often each camera's source was started again.
         in_flight: Frames known to be on the way, as for `LedgerSnapshot.imbalance`.
+        models: What each model answered, where the model changed during the run.
         active_s: How long each camera gave frames, where that is not the whole run.
     """
     restarts = source_restarts or {}
@@ -108,6 +119,7 @@ def summarise(
         latency={stage: meter.stats(stage) for stage in STAGES},
         imbalance=snapshot.imbalance(in_flight),
         rejected_latencies=meter.rejected,
+        models=tuple(models),
     )
 
 
@@ -140,6 +152,11 @@ def _engine_lines(summary: RunSummary) -> list[str]:
     lines = []
     if summary.model is not None:
         lines.append(f"model   {summary.model.name} {summary.model.version}")
+    if len(summary.models) > 1:
+        lines.extend(
+            f"        {counts.model.name} {counts.model.version}: {counts.ok:,} ok, {counts.failed:,} failed"
+            for counts in summary.models
+        )
     engine = summary.engine
     if engine is None:
         return [*lines, "! no model was loaded"]

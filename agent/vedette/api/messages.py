@@ -1,0 +1,87 @@
+"""What is asked of a running daemon over its control socket, and what it answers. Pure.
+
+One JSON object in a line each way. The protocol is for this agent's own command line on the same box.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from vedette.update.status import UpdateStatus
+from vedette.wire.messages import AcceleratorReport, ModelRef
+
+MAX_LINE_BYTES = 1 << 20
+
+
+class StatusRequest(msgspec.Struct, frozen=True, tag="status"):
+    """How does it go?"""
+
+
+class CheckRequest(msgspec.Struct, frozen=True, tag="update-check"):
+    """Look for updates now."""
+
+
+class AbortRequest(msgspec.Struct, frozen=True, tag="update-abort"):
+    """Stop the update that is under way."""
+
+
+class ImportRequest(msgspec.Struct, frozen=True, tag="update-import"):
+    """Take updates from a folder, such as a USB stick; `folder` is absolute."""
+
+    folder: str
+
+
+Request = StatusRequest | CheckRequest | AbortRequest | ImportRequest
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """`error` with its exit code, or `body`, whose form belongs to the request."""
+
+    body: msgspec.Raw = msgspec.Raw(b"null")
+    error: str = ""
+    cure: str | None = None
+    exit_code: int = 0
+
+
+class CameraStatus(msgspec.Struct, frozen=True):
+    """One camera since the start; `fps` is answers a second over the last half minute or so."""
+
+    camera: str
+    state: str
+    live: bool
+    fps: float
+    frames_in: int
+    ok: int
+    dropped: dict[str, int]
+    failed: dict[str, int]
+    in_flight: int
+    source_restarts: int
+
+
+class AgentStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to `StatusRequest`; `uptime_s` is monotonic.
+
+    `model` is what answers frames now, null while nothing does. `releases` gives names to the digests in
+    `update`, which is null where no update is configured; `no_update` says why none can be had, `look_fault`
+    why the last look for one failed, `clock_doubt` why the clock was not believed in it.
+    """
+
+    v: int = 1
+    agent: str
+    device: str
+    uptime_s: float
+    model: ModelRef | None
+    engine: AcceleratorReport | None
+    worker_restarts: int
+    cameras: tuple[CameraStatus, ...]
+    update: UpdateStatus | None = None
+    releases: dict[str, str] = {}
+    no_update: str = ""
+    look_fault: str = ""
+    clock_doubt: str = ""
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """The answer to the other requests: in a word, or a few, what becomes of it."""
+
+    said: str

@@ -1,0 +1,105 @@
+"""`vedette-agent status`: how a running daemon and its updates are doing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from vedette.api.control import ask
+from vedette.api.messages import AgentStatus, CameraStatus, StatusRequest
+from vedette.cli.control_options import control_options, socket_of
+from vedette.runtime.narration import progress_text, result_text
+from vedette.telemetry.summary import duration_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from vedette.update.status import UpdateStatus
+
+_LABEL_COLUMNS = 10
+
+
+@click.command()
+@control_options
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def status(config_path: Path | None, socket_path: Path | None, *, as_json: bool) -> None:
+    """Show what answers frames, how the cameras do, and how updates stand."""
+    body = ask(socket_of(config_path, socket_path), StatusRequest())
+    if as_json:
+        click.echo(body.decode())
+        return
+    for line in screen(msgspec.json.decode(body, type=AgentStatus)):
+        click.echo(line)
+
+
+def screen(found: AgentStatus) -> Iterator[str]:
+    """The status for people, line by line."""
+    yield _row("agent", f"{found.device}, version {found.agent}, up {duration_text(found.uptime_s)}")
+    if found.model is None:
+        yield _row("model", "none answers just now")
+    else:
+        yield _row("model", f"{found.model.name} {found.model.version}  {found.model.sha256[:12]}…")
+    if found.engine is not None:
+        degraded = f", not {found.engine.asked[0]}" if found.engine.degraded else ""
+        yield _row("engine", f"{found.engine.runtime} on {found.engine.effective}{degraded}")
+    if found.worker_restarts:
+        yield _row("", f"! the engine worker was started again {found.worker_restarts} times")
+    for number, camera in enumerate(found.cameras):
+        yield _row("" if number else "cameras", _camera(camera))
+    yield ""
+    if found.update is not None:
+        yield from _update(found.update, found.releases)
+        if found.look_fault:
+            yield _row("", f"! the last look failed: {found.look_fault}")
+        if found.clock_doubt:
+            yield _row("", f"! the clock is not believed: {found.clock_doubt}")
+    else:
+        yield _row("update", f"none can be had: {found.no_update}" if found.no_update else "not configured")
+
+
+def _camera(camera: CameraStatus) -> str:
+    losses = "".join(
+        f", {sum(counts.values()):,} {word} ({', '.join(counts)})"
+        for word, counts in (("dropped", camera.dropped), ("failed", camera.failed))
+        if counts
+    )
+    answered = f"{camera.ok:,} of {camera.frames_in:,} answered"
+    return f"{camera.camera}: {camera.state}, {camera.fps:.1f} fps, {answered}{losses}"
+
+
+def _update(found: UpdateStatus, releases: dict[str, str]) -> Iterator[str]:
+    def name(sha256: str) -> str:
+        return releases.get(sha256, f"{sha256[:12]}…")
+
+    yield _row("update", found.phase.value.replace("_", " "))
+    if found.trouble:
+        yield _row("", f"! {found.trouble}")
+    for label, model in (("active", found.active), ("previous", found.previous)):
+        if model is not None:
+            yield _row(label, f"{name(model.sha256)}  {model.sha256[:12]}…")
+    yield from _candidate(found, name)
+    if found.last_result is not None:
+        yield _row("last", result_text(found.last_result, name))
+    for number, entry in enumerate(found.blacklist):
+        yield _row("" if number else "refused", f"{name(entry.sha256)} ({entry.cause.value})")
+    if found.next_look_s is not None:
+        yield _row("next look", f"in {duration_text(found.next_look_s)}")
+    for note in found.notes:
+        yield _row("note", note)
+
+
+def _candidate(found: UpdateStatus, name: Callable[[str], str]) -> Iterator[str]:
+    if found.candidate is None:
+        return
+    yield _row("candidate", f"{name(found.candidate.sha256)} by rollout {found.candidate.rollout}")
+    if found.bytes_needed:
+        yield _row("fetched", progress_text(found))
+    if found.cause is not None:
+        yield _row("cause", f"{found.cause.value}{': ' if found.detail else ''}{found.detail}")
+
+
+def _row(label: str, text: str) -> str:
+    return f"{label:<{_LABEL_COLUMNS}} {text}"

@@ -1,0 +1,82 @@
+"""Interleaved range coding with static tables, many lanes at a time. Pure.
+
+Lane i of n codes the elements i, i + n, i + 2n ...; all lanes share one stream of 16-bit words, which a step
+takes in the order of its lanes. Source: J. Duda, "Asymmetric numeral systems" (2013), and F. Giesen,
+"Interleaved entropy coders" (2014); here a lane is an element of a NumPy vector.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vedette.delta.layout import PROBABILITY_BITS, Table
+from vedette.delta.varint import damaged
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vedette.delta.elements import Array
+
+LOWER_BOUND = 1 << 16
+MAX_LANES = 4096
+_SLOTS = 1 << PROBABILITY_BITS
+_SLAB_ELEMENTS = 1 << 16
+
+
+class Tables:
+    """Lookup tables of all contexts: slot -> token, and slot -> frequency and offset in one word."""
+
+    def __init__(self, tables: Sequence[Table]) -> None:
+        slots = max(1, len(tables)) * _SLOTS
+        self.token = np.zeros(slots, np.uint8)
+        self.step = np.zeros(slots, np.uint32)
+        for index, table in enumerate(tables):
+            frequencies = np.array(table.frequencies, np.int64)
+            starts = np.cumsum(frequencies) - frequencies
+            part = slice(index * _SLOTS, (index + 1) * _SLOTS)
+            self.token[part] = np.repeat(np.array(table.symbols, np.uint8), frequencies)
+            offset = np.arange(_SLOTS) - np.repeat(starts, frequencies)
+            self.step[part] = np.repeat(frequencies, frequencies) << 16 | offset
+
+
+def decode(words: Array, states: Array, tables: Tables, table_of: Array) -> Array:
+    """Tokens (uint8), one for each entry of `table_of` (uint8, a table's index).
+
+    Raises:
+        BadInputError: The words end early, are left over, or a lane does not come to rest.
+    """
+    lanes = states.size
+    tokens = np.empty(table_of.size, np.uint8)
+    state = states.astype(np.int64)
+    at = 0
+    slab = max(1, _SLAB_ELEMENTS // lanes) * lanes
+    for start in range(0, table_of.size, slab):
+        base = table_of[start : start + slab].astype(np.int64) << PROBABILITY_BITS
+        at = _decode_slab(base, state, words, at, tables.step)
+        tokens[start : start + slab] = tables.token[base]
+    if at != words.size or (state != LOWER_BOUND).any():
+        raise damaged("coded tokens do not come out even")
+    return tokens
+
+
+def _decode_slab(base: Array, state: Array, words: Array, at: int, step_of: Array) -> int:
+    """Turn each table's start in `base` into the slot that was hit; returns the words used so far."""
+    lanes = state.size
+    for start in range(0, base.size, lanes):
+        slots = base[start : start + lanes]
+        active = state[: slots.size]
+        slots += active & (_SLOTS - 1)
+        step = step_of.take(slots)
+        active >>= PROBABILITY_BITS
+        active *= step >> 16
+        active += step & 0xFFFF
+        (low,) = (active < LOWER_BOUND).nonzero()
+        if low.size:
+            used = at + low.size
+            if used > words.size:
+                raise damaged("coded tokens end early")
+            active[low] = active[low] << 16 | words[at:used]
+            at = used
+    return at

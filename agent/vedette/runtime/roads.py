@@ -1,0 +1,134 @@
+"""Where updates come from: the configured repository, or a folder that somebody brings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from vedette.errors import ConfigError, VedetteError
+from vedette.trust.client import TufTrust
+from vedette.trust.documents import Device
+from vedette.trust.wall_clock import SystemWallClock
+from vedette.update.folder import FolderFetcher
+from vedette.update.http import HttpFetcher
+from vedette.update.looking import Road
+from vedette.update.startup import TRUST_NAME
+
+if TYPE_CHECKING:
+    from vedette.runtime.plan import UpdatePlan
+    from vedette.trust.offer import Offer
+    from vedette.update.ports import Fetcher, Trust
+
+# When this version was made: a clock that says less is wrong. Moved forward with each version.
+BUILD_UTC_S = 1_759_276_800  # 2025-10-01
+MAX_ROOT_BYTES = 512_000
+
+
+class _Signed(msgspec.Struct):
+    """What tells root metadata from other files; all else is trust's business."""
+
+    kind: str = msgspec.field(name="_type")
+
+
+class _Root(msgspec.Struct):
+    signed: _Signed
+
+
+class LookLog:
+    """How the last look for updates went; any thread may read.
+
+    `fault` is empty when it went well, `clock_doubt` when the clock was believed.
+    """
+
+    def __init__(self) -> None:
+        self.fault = ""
+        self.clock_doubt = ""
+
+
+class LoggedTrust:
+    """Implements `update.ports.Trust`: another one, whose looks are noted."""
+
+    def __init__(self, trust: TufTrust, log: LookLog) -> None:
+        self._trust = trust
+        self._log = log
+
+    def refresh(self) -> Offer | None:
+        """See Trust."""
+        try:
+            offer = self._trust.refresh()
+        except VedetteError as error:
+            self._log.fault = error.cause
+            raise
+        self._log.fault, self._log.clock_doubt = "", self._trust.clock_doubt
+        return offer
+
+    def still_wanted(self, offer: Offer) -> bool:
+        """See Trust."""
+        return self._trust.still_wanted(offer)
+
+    def withdrawn(self, offer: Offer) -> bool:
+        """See Trust."""
+        return self._trust.withdrawn(offer)
+
+
+class Roads:
+    """Puts trust and transport together; all roads share one memory of what was verified."""
+
+    def __init__(self, plan: UpdatePlan, state: Path) -> None:
+        self._plan = plan
+        self._state = state
+        self._bootstrap = read_root(plan.root)
+        self.log = LookLog()
+        self._wall = SystemWallClock()
+
+    def usual(self) -> Road:
+        """The configured one.
+
+        Raises:
+            ConfigError: Its URL is none.
+        """
+        if self._plan.repository.startswith(("http://", "https://")):
+            return self._road(HttpFetcher(self._plan.repository), carried=False)
+        return self._road(FolderFetcher(Path(self._plan.repository)), carried=True)
+
+    def folder(self, folder: Path) -> Road:
+        """A folder, once; what it says that is older than what this device knows is passed over."""
+        return self._road(FolderFetcher(folder), carried=True)
+
+    def _road(self, fetcher: Fetcher, *, carried: bool) -> Road:
+        trust: Trust = LoggedTrust(self._tuf(fetcher, carried=carried), self.log)
+        return Road(trust, fetcher)
+
+    def _tuf(self, fetcher: Fetcher, *, carried: bool) -> TufTrust:
+        return TufTrust(
+            fetcher,
+            self._state / TRUST_NAME,
+            bootstrap=self._bootstrap,
+            build_utc_s=BUILD_UTC_S,
+            device=Device(self._plan.device_id, self._plan.model, self._plan.labels),
+            clock=self._wall,
+            accept_older=carried,
+        )
+
+
+def read_root(path: Path) -> bytes:
+    """The first root metadata, which alone is believed without a signature that leads to it.
+
+    Raises:
+        ConfigError: It is not there, or cannot be one.
+    """
+    cure = "bring the repository's metadata/1.root.json to the box by a way that you trust"
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_ROOT_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"`update.root`: {path}: {error.strerror}", cure=cure) from error
+    try:
+        kind = msgspec.json.decode(content, type=_Root).signed.kind
+    except msgspec.DecodeError:
+        kind = ""
+    if kind != "root" or len(content) > MAX_ROOT_BYTES:
+        raise ConfigError(f"`update.root`: {path} is no root metadata", cure=cure)
+    return content

@@ -1,0 +1,1 @@
+"""The hardened TUF client: what may be believed."""

@@ -1,0 +1,1 @@
+"""Model updates: the update machine, the store, fetching, decoding, probing."""

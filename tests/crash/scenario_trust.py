@@ -1,0 +1,80 @@
+"""A device follows a repository: what it was offered once, it is never talked out of."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.unit.trust.simulator import RepositorySimulator, trust_in
+
+from vedette.errors import TrustError, VedetteError
+from vedette.trust.refusal import Refusal
+from vedette.update.folder import FolderFetcher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from vedette.trust.offer import Offer
+
+PUBLICATIONS = (1, 2)
+
+
+def _refresh(root: Path, state: Path, publication: int) -> Offer | None:
+    served = root / f"served-{publication}"
+    bootstrap = (served / "metadata" / "1.root.json").read_bytes()
+    return trust_in(state, FolderFetcher(served), bootstrap).refresh()
+
+
+class TrustScenario:
+    """Refreshes from one publication after the other."""
+
+    name = "trust"
+
+    def prepare(self, root: Path) -> None:
+        """States of one repository, each as a folder that could be served."""
+        repository = RepositorySimulator()
+        for publication in PUBLICATIONS:
+            repository.release(str(publication), counter=publication)
+            repository.publish()
+            for name, content in repository.files.items():
+                path = root / f"served-{publication}" / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+
+    def run(self, root: Path, promise: Callable[[str], None]) -> None:
+        """Follow; publications that are behind what was seen are refused and passed over."""
+        for publication in PUBLICATIONS:
+            try:
+                offer = _refresh(root, root / "trust", publication)
+            except TrustError:
+                continue
+            if offer is not None:
+                promise(str(offer.counter))
+
+    def check(self, root: Path, promises: Sequence[str], *, ended: bool) -> Iterable[str]:
+        """Everything older than the last offer is refused, and the newest is still to be had."""
+        seen = max((int(word) for word in promises), default=0)
+        for publication in PUBLICATIONS:
+            found = self._answer(root, publication)
+            if publication < seen and found != Refusal.ROLLBACK_ATTACK:
+                yield f"publication {publication} after {seen}: {found}"
+            if publication == PUBLICATIONS[-1] and found != str(publication):
+                yield f"the newest publication: {found}"
+        if ended and seen != PUBLICATIONS[-1]:
+            yield f"it ended with {seen}"
+
+    def _answer(self, root: Path, publication: int) -> str:
+        """What a refresh says, on a copy of the state."""
+        with tempfile.TemporaryDirectory(dir=root.parent) as folder:
+            state = Path(folder) / "trust"
+            if (root / "trust").is_dir():
+                shutil.copytree(root / "trust", state)
+            try:
+                offer = _refresh(root, state, publication)
+            except TrustError as error:
+                return error.kind
+            except VedetteError as error:
+                return error.cause
+            return "nothing" if offer is None else offer.manifest.version

@@ -1,0 +1,227 @@
+"""The whole update driver on real files: a delta, a full download, a rollback, aborts before and in a trial.
+
+The data plane is a fake on a clock that stands still, decoding runs in this process so that its steps are
+seen, and the preflight child, which writes nothing, is played. What is published lies outside of the state.
+"""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from tests.unit.update.box import NAME, Behaviour, Box, inline_child, offer_of, version_of
+
+from vedette.bundle.folder import load_bundle
+from vedette.errors import VedetteError
+from vedette.journal import Journal
+from vedette.update.causes import Result
+from vedette.update.jobs import Ended
+from vedette.update.outbox import Outbox
+from vedette.update.phases import Phase
+from vedette.update.preflight import PREFLIGHT_MODULE
+from vedette.update.preflight_child import Loaded, Trial
+from vedette.update.record import SCHEMA, UpdateRecord, on_disk
+from vedette.update.settings import UpdateSettings
+from vedette.update.store import Store
+from vedette.wire.rollout import Guards, Window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from vedette.update.jobs import Child, Limits
+    from vedette.wire.release import ReleaseManifest
+
+MAX_STEPS = 4000
+MAX_OFFERS = 6
+WINDOW = Window(2.0, 30, 60.0)
+GUARDS = Guards(error_rate=0.9)
+GOOD, SLOW = Behaviour(), Behaviour(p95_ms=60.0)
+_TEMPORARY: list[tempfile.TemporaryDirectory[str]] = []
+
+
+@functools.cache
+def published() -> Path:
+    """Release 1, with a delta from the factory's model; made once, read by everybody."""
+    folder = tempfile.TemporaryDirectory(prefix="vedette-crash-")
+    _TEMPORARY.append(folder)
+    box = Box(Path(folder.name))
+    box.publisher.bundle(1)
+    return Path(folder.name)
+
+
+@functools.cache
+def release(*, delta: bool) -> ReleaseManifest:
+    """The manifest of release 1; its blobs are written once."""
+    box = Box(published())
+    return box.publisher.release(1, box.publisher.folder / "v1", base=box.factory if delta else None)
+
+
+def played_child(module: str, spec: bytes, limits: Limits, on_line: Callable[[bytes], None]) -> Child:
+    """Preflight passes at once; everything else is done here."""
+    if module != PREFLIGHT_MODULE:
+        return (yield from inline_child(module, spec, limits, on_line))
+    bundle = Path(msgspec.json.decode(spec, type=Trial).worker.bundle)
+    sha256 = load_bundle(bundle).sha256
+    return Ended((msgspec.json.encode(Loaded(NAME, version_of(bundle), sha256, "cpu", 0, 1.0, 10)),), 0, "")
+
+
+class _Device(Box):
+    """A box on a given state folder, with what was published once."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(
+            published(), settings=UpdateSettings(first_look_s=0.0), ports={"run_child": played_child}
+        )
+        self.root = root
+
+
+@dataclass
+class UpdateScenario:
+    """One way in which an update may go; `aborts_in` is the phase in which the operator stops it."""
+
+    name: str
+    result: Result
+    delta: bool = True
+    behaviour: Behaviour = GOOD
+    aborts_in: Phase | None = None
+
+    def prepare(self, root: Path) -> None:
+        """A box that started once and has looked at nothing."""
+        device = _Device(root)
+        device.trust.offer = None
+        device.start().until_looked()
+        device.driver.close()
+
+    def run(self, root: Path, promise: Callable[[str], None]) -> None:
+        """Start, and follow the offer to its end, however often it takes."""
+        device = _Device(root)
+        device.behaviours["1"] = self.behaviour
+        manifest = release(delta=self.delta)
+        device.start()
+        counter = max(1, device.record.seen.counter)
+        device.trust.offer = offer_of(manifest, counter=counter, trial=WINDOW, guards=GUARDS)
+        said: set[str] = set()
+        results, offers, looks, asked = len(device.results()), 0, 0, False
+        try:
+            for _ in range(MAX_STEPS):
+                device.step()
+                for word in _words(device.record, device) - said:
+                    said.add(word)
+                    promise(word)
+                if device.record.phase is self.aborts_in and not asked:
+                    device.driver.abort()
+                    asked = True
+                if not device.idle or device.trust.looks == looks:
+                    continue
+                if self._is_over(device.record) and device.live.serving() is not None:
+                    return
+                if len(device.results()) == results and offers:
+                    return  # it says nothing any more
+                results, offers, asked = len(device.results()), offers + 1, False
+                looks = device.trust.looks
+                device.trust.offer = offer_of(manifest, counter=counter + offers, trial=WINDOW, guards=GUARDS)
+                device.driver.announce()
+                if offers > MAX_OFFERS:
+                    return
+        finally:
+            device.driver.close()
+
+    def check(self, root: Path, promises: Sequence[str], *, ended: bool) -> Iterable[str]:
+        """I1, I3, I4, I6, I8, I9 of `ota.md`, and every promise kept."""
+        store = Store(root, factory=published() / "factory")
+        factory_sha256 = load_bundle(published() / "factory").sha256
+        try:
+            record = Journal(root / "state", NAME, UpdateRecord, schema=SCHEMA).read()
+            reports = [entry.result for entry in Outbox(root / "state" / "outbox").entries() if entry.result]
+        except VedetteError as error:
+            yield f"the record is lost: {error}"
+            return
+        if record is None:
+            if promises:
+                yield f"there is no record, after {promises}"
+            return
+        yield from _proven_is_whole(record, store, factory_sha256)
+        keys = [(report.update_id, report.seq) for report in reports]
+        if len(set(keys)) != len(keys):
+            yield f"reported twice: {keys}"
+        for word in promises:
+            if word.startswith("reported ") and word.removeprefix("reported ") not in {
+                f"{update_id} {seq}" for update_id, seq in keys
+            }:
+                yield f"a report is gone: {word}"
+        yield from _forgotten(record, promises)
+        if ended:
+            yield from self._unfinished(root, record, store, [report.result for report in reports])
+
+    def _is_over(self, record: UpdateRecord) -> bool:
+        return record.last is not None and record.last.result is self.result
+
+    def _unfinished(
+        self, root: Path, record: UpdateRecord, store: Store, results: list[Result]
+    ) -> Iterable[str]:
+        if record.phase is not Phase.IDLE or not self._is_over(record) or results[-1:] != [self.result]:
+            yield f"it ended in {record.phase.value} with {record.last}, having reported {results}"
+            return
+        if results.count(self.result) != 1:
+            yield f"it ended more than once: {results}"
+        new = {} if self.result is not Result.SUCCESS else {"1"}
+        entries, damaged = store.scan()
+        if {entry.manifest.version for entry in entries} != set(new) or damaged:
+            yield f"the store holds {[entry.manifest.version for entry in entries]} and {damaged}"
+        left = [path.name for path in (root / "staging").iterdir()]
+        left += [path.name for path in (root / "store").iterdir() if path.name.startswith(".")]
+        if left:
+            yield f"left behind: {left}"
+        if self.result is Result.FAILED_ROLLED_BACK and not record.blacklist:
+            yield "the verdict is forgotten"
+
+
+def _words(record: UpdateRecord, device: Box) -> set[str]:
+    """What a driver that took this record may be held to: it wrote it before."""
+    durable = on_disk(record)
+    words = {f"seen {durable.seen.counter}"} if durable.seen.counter else set()
+    words |= {f"floor {durable.release_floor}"} if durable.release_floor else set()
+    words |= {f"condemned {entry.sha256}" for entry in durable.blacklist}
+    if durable.phase is Phase.IDLE:
+        words |= {f"reported {report.update_id} {report.seq}" for report in device.results()}
+    return words
+
+
+def _proven_is_whole(record: UpdateRecord, store: Store, factory_sha256: str) -> Iterable[str]:
+    for model in (record.active, record.previous):
+        if model is None or model.sha256 == factory_sha256:
+            continue
+        try:
+            entry = store.verify(model.sha256, full=True)
+        except VedetteError as error:
+            yield f"what the record names is not whole: {error}"
+            continue
+        if entry.confirmed_order is None:
+            yield "an unconfirmed model is active"
+    if record.active is None:
+        yield "no model is active"
+
+
+def _forgotten(record: UpdateRecord, promises: Sequence[str]) -> Iterable[str]:
+    condemned = {entry.sha256 for entry in record.blacklist}
+    for word in promises:
+        kind, _, value = word.partition(" ")
+        if (
+            (kind == "seen" and record.seen.counter < int(value))
+            or (kind == "floor" and record.release_floor < int(value))
+            or (kind == "condemned" and value not in condemned)
+        ):
+            yield f"forgotten: {word}"
+
+
+UPDATES = (
+    UpdateScenario("update delta", Result.SUCCESS),
+    UpdateScenario("update full", Result.SUCCESS, delta=False),
+    UpdateScenario("update rollback", Result.FAILED_ROLLED_BACK, behaviour=SLOW),
+    UpdateScenario("update abort", Result.ABORTED, aborts_in=Phase.APPLY),
+    UpdateScenario("trial abort", Result.FAILED_ROLLED_BACK, aborts_in=Phase.TRIAL),
+)

@@ -1,0 +1,1 @@
+"""The operator's side: keys, releases, deltas, rollouts."""

@@ -1,0 +1,1 @@
+"""The `vedette-fleet` command line; one module per noun."""
