@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any
 
@@ -201,7 +202,7 @@ VALUES = st.recursive(
 @st.composite
 def harmed_specs(draw: st.DrawFn) -> bytes:
     """A good `model.yaml` in which some values were replaced by anything."""
-    fields = spec_fields(**(DETECT if draw(st.booleans()) else {}))
+    fields = copy.deepcopy(spec_fields(**(DETECT if draw(st.booleans()) else {})))
     for _ in range(draw(st.integers(1, 4))):
         inner: dict[str, Any] = fields
         key = draw(st.sampled_from(sorted(inner)))
