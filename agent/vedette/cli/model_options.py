@@ -11,7 +11,7 @@ import click
 
 from vedette.engine.messages import WorkerSpec
 from vedette.engine.port import OnFallback
-from vedette.engine.threads import read_limits, threads_for, usable_cpus
+from vedette.engine.threads import granted_threads
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,5 +72,5 @@ def worker_spec_from(
         bundle=str(bundle.absolute()),
         accelerators=tuple(name.lower() for name in accelerators),
         on_fallback=OnFallback(on_fallback),
-        threads=threads_for("auto" if threads is None else threads, usable_cpus(read_limits())),
+        threads=granted_threads("auto" if threads is None else threads),
     )

@@ -119,3 +119,8 @@ def _read(path: Path) -> str | None:
         return path.read_text(encoding="ascii", errors="replace")
     except OSError:
         return None
+
+
+def granted_threads(setting: Setting) -> int:
+    """`threads_for` on this box, as the kernel limits this process now."""
+    return threads_for(setting, usable_cpus(read_limits()))

@@ -27,6 +27,7 @@ from vedette.frame.linger import Linger
 from vedette.frame.producer import RingProducer
 from vedette.frame.ring import LIVE_SEAT, Ring, create_ring
 from vedette.runtime.worker_process import WorkerProcess, WorkerState
+from vedette.vision.picture import picture_from_buffer
 from vedette.wire.bundle import Colour, Interpolation, TensorLayout
 from vedette.wire.messages import Failure
 from vedette.wire.pixels import PixelFormat, describe
@@ -209,8 +210,6 @@ def _affine(model: Model) -> tuple[Any, Any]:
 
 def own_floor(model: Model, frame: NDArray[np.uint8]) -> Callable[[], Any]:
     """The agent's own preprocessing and the engine call, in one process."""
-    from vedette.vision.picture import picture_from_buffer  # noqa: PLC0415 - the bench alone needs it here
-
     height, width = frame.shape[:2]
     frame_format = describe(width, height, PixelFormat.BGR24)
     picture = picture_from_buffer(frame.data.cast("B"), frame_format)

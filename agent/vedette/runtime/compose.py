@@ -22,7 +22,7 @@ from vedette.api.control import ControlServer
 from vedette.clock import SystemClock
 from vedette.engine.messages import WorkerSpec
 from vedette.engine.port import OnFallback
-from vedette.engine.threads import read_limits, threads_for, usable_cpus
+from vedette.engine.threads import granted_threads
 from vedette.errors import ConfigError, UnavailableError
 from vedette.runtime.answers import Answers
 from vedette.runtime.daemon import Daemon
@@ -92,7 +92,7 @@ def worker_spec(engine: EngineConfig, bundle: Path, *, state_dir: str | None) ->
         bundle=str(bundle),
         accelerators=engine.accelerators,
         on_fallback=OnFallback(engine.on_fallback),
-        threads=threads_for(engine.threads, usable_cpus(read_limits())),
+        threads=granted_threads(engine.threads),
         cache_dir=None if state_dir is None else str(Path(state_dir) / "engine-cache"),
         options=engine.options,
         plugins=engine.plugins,

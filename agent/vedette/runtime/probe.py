@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from vedette.errors import InternalError
 from vedette.runtime.benchmark import PathClient, percentiles, synthetic_frame, timed
 from vedette.wire.messages import AcceleratorReport, ModelRef, SelfTest
 
@@ -43,7 +44,7 @@ def run_probe(spec: WorkerSpec, *, runs: int, say: Callable[[str], None]) -> Pro
         ready_ms = (time.monotonic_ns() - start_ns) / 1e6
         ready = client.worker.ready
         if ready is None:
-            raise AssertionError("the client waited until the worker was ready")
+            raise InternalError("the client waited until the worker was ready")
         taken = percentiles(timed(client, runs))
     finally:
         client.close()
