@@ -102,7 +102,11 @@ def _summary(config: AgentConfig) -> list[str]:
 
 
 def _update_line(update: UpdateConfig) -> str:
-    parts = [f"from {redact_url(update.metadata)}", f"looked for every {duration_text(update.poll_s)}"]
+    ways = {"http": redact_url(update.metadata or ""), "mqtt": "blocks over MQTT"}
+    parts = [
+        f"from {', then '.join(ways[way] for way in update.via)}",
+        f"looked for every {duration_text(update.poll_s)}",
+    ]
     if update.window is not None:
         parts.append(f"live within {update.window}")
     return ", ".join(parts)

@@ -16,6 +16,7 @@ from msgspec import Meta
 from vedette.config.camera import CameraConfig, home_problems, is_path
 from vedette.config.credentials import has_written_password
 from vedette.config.document import parse_document
+from vedette.config.link import HttpConfig, MqttConfig, TelemetryConfig
 from vedette.config.notation import Name, Seconds, SizeBytes, expand_variables
 from vedette.config.updates import ControlConfig, UpdateConfig
 from vedette.config.yaml_tree import MAX_DOCUMENT_BYTES
@@ -135,11 +136,15 @@ class AgentDocument(msgspec.Struct, frozen=True, kw_only=True):
     limits: LimitsConfig = LimitsConfig()
     results: ResultsConfig = ResultsConfig()
     update: UpdateConfig | None = None
+    mqtt: MqttConfig | None = None
+    telemetry: TelemetryConfig = TelemetryConfig()
+    http: HttpConfig | None = None
     control: ControlConfig = ControlConfig()
 
     @classmethod
     def problems_of(cls, fields: Mapping[str, Any]) -> Iterator[Problem]:
         """Inputs that only one camera can read; updates without a place to keep them."""
+        yield from _missing_neighbours(fields)
         yield from home_problems("state_dir", fields)
         if fields.get("update") is not None:
             if "state_dir" in fields and fields["state_dir"] is None:
@@ -155,6 +160,20 @@ class AgentDocument(msgspec.Struct, frozen=True, kw_only=True):
             first = readers.setdefault(key, name)
             if exclusive and first != name:
                 yield ("cameras", name, "input"), f"{key} is already read by camera `{first}`"
+
+
+def _missing_neighbours(fields: Mapping[str, Any]) -> Iterator[Problem]:
+    """Sections that make no sense without another one."""
+    without_state = "state_dir" in fields and fields["state_dir"] is None
+    if fields.get("mqtt") is not None and without_state:
+        yield ("mqtt",), "needs `state_dir`: what waits to be sent is kept there"
+    if fields.get("http") is not None and without_state and fields.get("control") == ControlConfig():
+        yield ("http",), "needs `state_dir` or `control.socket`: the door asks the daemon over its socket"
+    if fields.get("http") is not None and "http" in fields.get("cameras", {}):
+        yield ("cameras", "http"), "is the name of the HTTP door's own frames; choose another"
+    update = fields.get("update")
+    if update is not None and "mqtt" in update.via and "mqtt" in fields and fields["mqtt"] is None:
+        yield ("update", "via"), "names mqtt, and there is no `mqtt` section"
 
 
 class AgentConfig(AgentDocument, frozen=True, kw_only=True):
@@ -210,6 +229,9 @@ def parse_config(text: str, *, origin: Path, environ: Mapping[str, str]) -> Agen
         if document.results.to == "stdout"
         else ResultsConfig(to=rooted(document.results.to)),
         update=None if document.update is None else document.update.rooted(rooted),
+        mqtt=None if document.mqtt is None else document.mqtt.rooted(rooted),
+        telemetry=document.telemetry,
+        http=document.http,
         control=ControlConfig(None if document.control.socket is None else rooted(document.control.socket)),
         origin=origin,
         notes=tuple(notes),

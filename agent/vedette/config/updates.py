@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -36,13 +36,15 @@ def parse_window_text(value: object) -> str:
 class UpdateConfig(msgspec.Struct, frozen=True):
     """Where models come from; without this section nothing is ever updated.
 
-    `metadata` is the repository: an http(s) URL or a folder. `root` is the file with its first root metadata,
-    the one thing that must come to the box by a trusted way. `window` is when a new model may go live.
-    `reserve` stays free on the disk whatever an update needs.
+    `metadata` is the repository: an http(s) URL or a folder; it may be left out where `via` is `[mqtt]`.
+    `via` says which ways are tried, in this order; `http` stands for `metadata`, whatever that is. `root` is
+    the file with its first root metadata, the one thing that must come to the box by a trusted way. `window`
+    is when a new model may go live. `reserve` stays free on the disk whatever an update needs.
     """
 
-    metadata: Annotated[str, Meta(min_length=1)]
     root: Annotated[str, Meta(min_length=1)]
+    metadata: Annotated[str, Meta(min_length=1)] | None = None
+    via: Annotated[tuple[Literal["http", "mqtt"], ...], Meta(min_length=1, max_length=2)] = ("http",)
     window: Annotated[str, Notation(parse_window_text)] | None = None
     poll_s: Seconds = 14_400.0
     reserve: SizeBytes = 64_000_000
@@ -59,10 +61,17 @@ class UpdateConfig(msgspec.Struct, frozen=True):
             and not metadata.startswith(("http://", "https://"))
         ):
             yield ("metadata",), "is neither an http(s) URL nor a folder"
+        via = fields.get("via", ())
+        if len(set(via)) != len(via):
+            yield ("via",), "names a way twice"
+        if metadata is None and "metadata" in fields and "http" in via:
+            yield ("metadata",), "is missing: the repository's URL or folder, unless `via` is [mqtt]"
 
     def rooted(self, root: Callable[[str], str]) -> UpdateConfig:
         """The same with its paths made absolute."""
-        metadata = root(self.metadata) if is_path(self.metadata) else self.metadata
+        metadata = self.metadata
+        if metadata is not None and is_path(metadata):
+            metadata = root(metadata)
         return msgspec.structs.replace(self, metadata=metadata, root=root(self.root))
 
 

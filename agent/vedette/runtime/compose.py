@@ -74,7 +74,8 @@ def update_plan(config: AgentConfig) -> UpdatePlan | None:
         return None
     site = {} if config.device.site is None else {"site": config.device.site}
     return UpdatePlan(
-        repository=update.metadata,
+        repository=update.metadata or "",
+        via=update.via,
         root=Path(update.root),
         state_dir=Path(config.state_dir),
         model=config.model.name,

@@ -44,8 +44,9 @@ class CameraPlan(msgspec.Struct, frozen=True):
 class UpdatePlan(msgspec.Struct, frozen=True):
     """Where new models come from and who this box is to the fleet.
 
-    `repository` is an http(s) URL or a folder, `root` the file with its first root metadata; `state_dir`
-    keeps store and records. `window` is local time, `poll_s` monotonic.
+    `repository` is an http(s) URL or a folder, empty where blocks over MQTT are the only way; `via` are the
+    ways in the order to try. `root` is the file with its first root metadata; `state_dir` keeps store and
+    records. `window` is local time, `poll_s` monotonic.
     """
 
     repository: str
@@ -54,6 +55,7 @@ class UpdatePlan(msgspec.Struct, frozen=True):
     model: str
     device_id: str
     labels: dict[str, str] = {}
+    via: tuple[Literal["http", "mqtt"], ...] = ("http",)
     window: str | None = None
     poll_s: float = 14_400.0
     reserve_bytes: int = 64_000_000

@@ -43,7 +43,7 @@ def test_a_url_stays_a_url() -> None:
         ("{metadata: repo}", "`root` is missing"),
         ("{metadata: repo, root: r, window: 2-5}", "in quotes"),
         ("{metadata: repo, root: r, window: '25:00-26:00'}", "in quotes"),
-        ("{metadata: repo, root: r, via: [carrier-pigeon]}", "unknown key"),
+        ("{metadata: repo, root: r, via: [carrier-pigeon]}", "none of: http, mqtt"),
     ],
 )
 def test_what_is_no_update_section_is_said(update: str, words: str) -> None:
