@@ -23,6 +23,8 @@ FILE_OFFSET = FORMAT_OFFSET + FORMAT_BYTES
 MAX_FILE_BYTES = DESCRIPTOR_BYTES - FILE_OFFSET
 _NO_PLANE = (0, 0, 0, 0)
 CUT = "…".encode()
+# In the byte of the orientation: the frame holds an input tensor, not a picture.
+TENSOR_FLAG = 0x80
 
 
 def encode_format(frame_format: FrameFormat) -> bytes:
@@ -35,7 +37,7 @@ def encode_format(frame_format: FrameFormat) -> bytes:
         _PIXELS.index(frame_format.pixel),
         _MATRICES.index(frame_format.matrix),
         _RANGES.index(frame_format.range),
-        frame_format.orientation,
+        frame_format.orientation | (TENSOR_FLAG if frame_format.tensor else 0),
         len(frame_format.planes),
         *(value for plane in planes for value in plane),
     )
@@ -48,7 +50,8 @@ def decode_format(packed: bytes, slot_bytes: int) -> FrameFormat:
         FrameError: A value outside its range, or a plane that reaches over the slot's end.
     """
     values = _FORMAT.unpack(packed)
-    width, height, pixel, matrix, color_range, orientation, count = values[:7]
+    width, height, pixel, matrix, color_range, turn, count = values[:7]
+    orientation, tensor = turn & ~TENSOR_FLAG, bool(turn & TENSOR_FLAG)
     if (
         pixel >= len(_PIXELS)
         or matrix >= len(_MATRICES)
@@ -67,7 +70,14 @@ def decode_format(packed: bytes, slot_bytes: int) -> FrameFormat:
                 f"frame descriptor points outside its slot ({end} of {slot_bytes} bytes)", kind="descriptor"
             )
     return FrameFormat(
-        width, height, _PIXELS[pixel], planes, _MATRICES[matrix], _RANGES[color_range], orientation
+        width,
+        height,
+        _PIXELS[pixel],
+        planes,
+        _MATRICES[matrix],
+        _RANGES[color_range],
+        orientation,
+        tensor=tensor,
     )
 
 

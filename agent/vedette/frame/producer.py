@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from vedette.wire.causes import DropCause
     from vedette.wire.pixels import FrameFormat
 
+MAX_REMEMBERED_FORMATS = 64
+
 
 class RingProducer:
     """The writing side; one per ring, one thread."""
@@ -63,6 +65,8 @@ class RingProducer:
         if self._written_format[self._slot] != frame_format:
             encoded = self._encoded.get(frame_format)
             if encoded is None:
+                if len(self._encoded) >= MAX_REMEMBERED_FORMATS:  # uploads may have any size
+                    self._encoded.clear()
                 encoded = self._encoded[frame_format] = encode_format(frame_format)
             descriptor = self._ring.descriptors[self._slot]
             descriptor[FORMAT_OFFSET : FORMAT_OFFSET + FORMAT_BYTES] = encoded
@@ -71,13 +75,21 @@ class RingProducer:
 
     def wait_for_space(self, timeout_s: float) -> None:
         """Sleep until a reader gave a slot back, or the time is over."""
-        self._words[layout.W_PRODUCER_WAITS] = 1
-        fence()
         try:
-            if self._find_slot() < 0:
+            if self.about_to_wait():
                 select.select([self._ring.handles.space], [], [], timeout_s)
         finally:
-            self._words[layout.W_PRODUCER_WAITS] = 0
+            self.waited()
+
+    def about_to_wait(self) -> bool:
+        """Ask to be told on `handles.space` when a slot comes free; False when one is, so do not wait."""
+        self._words[layout.W_PRODUCER_WAITS] = 1
+        fence()
+        return self._find_slot() < 0
+
+    def waited(self) -> None:
+        """The waiting that `about_to_wait` began is over, whatever ended it."""
+        self._words[layout.W_PRODUCER_WAITS] = 0
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._ring.handles.space)
         self.pulse()

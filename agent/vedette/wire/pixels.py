@@ -80,7 +80,8 @@ class FrameFormat(msgspec.Struct, frozen=True, cache_hash=True):
 
     `width` and `height` are pixels as stored. `orientation` is the EXIF value 1..8 that makes the picture
     upright; results are always given in upright pixels. `tail_bytes` follow the last row of the last plane
-    (rows that a padded height adds); they belong to the frame in a pipe and hold nothing.
+    (rows that a padded height adds); they belong to the frame in a pipe and hold nothing. A `tensor` is no
+    picture: its bytes are the model's input as the engine takes it (`tensor_format`).
     """
 
     width: int
@@ -91,6 +92,7 @@ class FrameFormat(msgspec.Struct, frozen=True, cache_hash=True):
     range: ColorRange = ColorRange.LIMITED
     orientation: int = 1
     tail_bytes: int = 0
+    tensor: bool = False
 
     @property
     def frame_bytes(self) -> int:
@@ -161,3 +163,12 @@ def describe(
     last = planes[-1]
     tail_bytes = offset - last.offset_bytes - last.stride_bytes * last.rows
     return FrameFormat(width, height, pixel, tuple(planes), matrix, color_range, orientation, tail_bytes)
+
+
+def tensor_format(size_bytes: int) -> FrameFormat:
+    """The format of a frame that holds an input tensor of that many bytes, as one row.
+
+    Raises:
+        ValueError: A tensor without bytes.
+    """
+    return msgspec.structs.replace(describe(size_bytes, 1, PixelFormat.GRAY8), tensor=True)

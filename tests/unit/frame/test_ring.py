@@ -22,7 +22,7 @@ from vedette.frame.producer import RingProducer
 from vedette.frame.reader import RingReader
 from vedette.frame.ring import Ring, RingHandles, available_bytes, create_ring
 from vedette.wire.causes import DropCause
-from vedette.wire.pixels import FrameFormat, PixelFormat, describe
+from vedette.wire.pixels import FrameFormat, PixelFormat, describe, tensor_format
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -222,6 +222,15 @@ def test_formats_survive_the_descriptor(
     """Encoding and decoding a format are inverse."""
     frame_format = describe(width, height, pixel, orientation=orientation)
     assert decode_format(encode_format(frame_format), frame_format.frame_bytes) == frame_format
+
+
+@given(size_bytes=st.integers(1, (1 << 32) - 1))
+def test_a_tensor_survives_the_descriptor(size_bytes: int) -> None:
+    """An input tensor is told from a picture of the same bytes."""
+    frame_format = tensor_format(size_bytes)
+    assert frame_format.frame_bytes == size_bytes
+    assert decode_format(encode_format(frame_format), size_bytes) == frame_format
+    assert frame_format != describe(size_bytes, 1, PixelFormat.GRAY8)
 
 
 class RingModel(RuleBasedStateMachine):
