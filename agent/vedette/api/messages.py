@@ -8,7 +8,8 @@ from __future__ import annotations
 import msgspec
 
 from vedette.update.status import UpdateStatus
-from vedette.wire.messages import AcceleratorReport, ModelRef
+from vedette.vision.tensors import TensorInfo
+from vedette.wire.messages import AcceleratorReport, ModelRef, SelfTest
 
 MAX_LINE_BYTES = 1 << 20
 
@@ -31,7 +32,15 @@ class ImportRequest(msgspec.Struct, frozen=True, tag="update-import"):
     folder: str
 
 
-Request = StatusRequest | CheckRequest | AbortRequest | ImportRequest
+class DescribeRequest(msgspec.Struct, frozen=True, tag="describe"):
+    """Which model answers frames, and what does it take and give?"""
+
+
+class MetricsRequest(msgspec.Struct, frozen=True, tag="metrics"):
+    """Every figure there is, for Prometheus; the body is a `telemetry.prometheus` snapshot."""
+
+
+Request = StatusRequest | CheckRequest | AbortRequest | ImportRequest | DescribeRequest | MetricsRequest
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -79,6 +88,27 @@ class AgentStatus(msgspec.Struct, frozen=True, kw_only=True):
     no_update: str = ""
     look_fault: str = ""
     clock_doubt: str = ""
+
+
+class ModelDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to `DescribeRequest`.
+
+    `ready`: loaded, warmed, its golden inputs answered, and serving; else `reason` says what is going on, and
+    `retry_after_s` when asking again makes sense. `inputs` and `outputs` are the engine's own, the picture
+    first. `bundle_bytes` is the size of all its files.
+    """
+
+    ready: bool
+    reason: str = ""
+    retry_after_s: float = 1.0
+    model: ModelRef | None = None
+    task: str = ""
+    platform: str = ""
+    inputs: tuple[TensorInfo, ...] = ()
+    outputs: tuple[TensorInfo, ...] = ()
+    bundle_bytes: int = 0
+    engine: AcceleratorReport | None = None
+    self_test: SelfTest | None = None
 
 
 class Heard(msgspec.Struct, frozen=True):

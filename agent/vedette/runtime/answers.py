@@ -6,8 +6,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vedette.api.messages import AbortRequest, CheckRequest, Heard, ImportRequest, StatusRequest
-from vedette.errors import ConfigError
+from vedette.api.messages import (
+    AbortRequest,
+    CheckRequest,
+    DescribeRequest,
+    Heard,
+    ImportRequest,
+    MetricsRequest,
+    StatusRequest,
+)
+from vedette.errors import ConfigError, UnavailableError
 
 if TYPE_CHECKING:
     from vedette.api.messages import Request
@@ -33,6 +41,8 @@ class Answers:
         if isinstance(request, StatusRequest):
             status = self._desk.ask(self._daemon)
             return msgspec.json.encode(status if self._updates is None else self._updates.complete(status))
+        if isinstance(request, (DescribeRequest, MetricsRequest)):
+            raise UnavailableError("this agent does not describe its model yet")
         return msgspec.json.encode(Heard(self._change(request)))
 
     def _change(self, request: CheckRequest | AbortRequest | ImportRequest) -> str:
