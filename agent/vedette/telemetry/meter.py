@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from vedette.errors import InternalError
-from vedette.telemetry.sketch import Sketch
+from vedette.telemetry.sketch import MAX_VALUE_MS, Sketch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -69,11 +68,11 @@ class Meter:
         )
         with self._lock:
             for sketch, value_ms in zip(sketches, values_ms, strict=True):
-                if 0.0 <= value_ms < math.inf:
+                if 0.0 <= value_ms <= MAX_VALUE_MS:
                     sketch.record(value_ms)
                 else:
                     self._rejected += 1
-            if 0.0 <= latency.total < math.inf:
+            if 0.0 <= latency.total <= MAX_VALUE_MS:
                 self._recent[camera].record(latency.total)
 
     def stats(self, stage: str, camera: str | None = None) -> StageStats:

@@ -1,0 +1,216 @@
+"""Puts a window's figures together, as messages for the fleet and as one snapshot for a scrape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from vedette.errors import StorageError
+from vedette.telemetry.ledger import CameraCounts, LedgerSnapshot
+from vedette.telemetry.sketch import Sketch
+from vedette.telemetry.window import ClosedWindow, SeriesKey
+from vedette.wire.plane import MSGPACK_TYPE
+from vedette.wire.report_split import split_report
+from vedette.wire.telemetry import (
+    NOTHING,
+    BoxFigures,
+    CameraFigures,
+    Count,
+    ReportedModel,
+    Series,
+    TelemetryReport,
+    decode_report,
+    report_with,
+    series_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from vedette.telemetry.window import StageSketches, WindowRecorder
+    from vedette.wire.messages import ModelRef
+
+    Keep = Callable[[bytes, str], None]
+
+DIGEST_LENGTH = 12
+_TEXT_LENGTH = 64
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """When a window ended: monotonic, and what the wall clock said, if it is to be believed."""
+
+    now_ns: int
+    utc_s: float
+    clock_trusted: bool
+
+
+class Gathered(msgspec.Struct, frozen=True, kw_only=True):
+    """What others know at the window's end; `in_flight` and `source_restarts` are by camera."""
+
+    ledger: LedgerSnapshot
+    box: BoxFigures
+    in_flight: Mapping[str, int] = {}
+    source_restarts: Mapping[str, int] = {}
+
+
+class Reporter:
+    """Makes a report of each window; what could not be kept is in the next one. One thread."""
+
+    def __init__(
+        self,
+        window: WindowRecorder,
+        *,
+        device: str,
+        boot_id: str,
+        started_ns: int,
+        max_bytes: int,
+        content_type: str = MSGPACK_TYPE,
+    ) -> None:
+        self._window = window
+        self._device, self._boot_id = device, boot_id
+        self._started_ns = started_ns
+        self._max_bytes = max_bytes
+        self._type = content_type
+        self._seq = 0
+        self._reported: dict[str, CameraCounts] = {}
+        self._rejected = self._overflow = 0
+
+    def report(self, moment: Moment, gathered: Gathered, keep: Keep) -> int:
+        """Close the window and hand its messages to `keep`, such as `Link.telemetry`.
+
+        Returns:
+            How many messages it took.
+
+        Raises:
+            StorageError: `keep` could not keep all of them; what it did not is in the next report.
+        """
+        window = self._window.take(moment.now_ns)
+        self._seq += 1
+        head = self._head(window, moment, gathered)
+        cameras = [
+            _camera(name, counts, self._reported.get(name, CameraCounts()), gathered)
+            for name, counts in gathered.ledger.cameras.items()
+        ]
+        messages = split_report(_report(head, cameras, window), self._max_bytes, self._type)
+        for index, message in enumerate(messages):
+            try:
+                keep(message, self._type)
+            except StorageError:
+                self._put_back(window, messages[index:])
+                raise
+            self._was_kept(decode_report(message, self._type), gathered.ledger)
+        return len(messages)
+
+    def _head(self, window: ClosedWindow, moment: Moment, gathered: Gathered) -> TelemetryReport:
+        self._rejected += window.rejected
+        self._overflow += window.overflow
+        box = msgspec.structs.replace(
+            gathered.box,
+            rejected=(window.rejected, self._rejected),
+            overflow=(window.overflow, self._overflow),
+        )
+        return TelemetryReport(
+            device=self._device,
+            boot_id=self._boot_id,
+            started_s=_seconds(self._started_ns),
+            seq=self._seq,
+            start_s=_seconds(window.start_ns),
+            end_s=_seconds(window.end_ns),
+            utc_s=round(moment.utc_s, 3),
+            clock_trusted=moment.clock_trusted,
+            box=box,
+        )
+
+    def _was_kept(self, message: TelemetryReport, ledger: LedgerSnapshot) -> None:
+        """The next increments of these cameras begin here."""
+        for camera in message.cameras:
+            if camera.frames_in != NOTHING and camera.name in ledger.cameras:
+                self._reported[camera.name] = ledger.cameras[camera.name]
+
+    def _put_back(self, window: ClosedWindow, messages: list[bytes]) -> None:
+        """The sketches of these messages return to the window under way, each under its full name."""
+        full = {_reported_model(model): model for _, model in window.series}
+        series: dict[SeriesKey, StageSketches] = {}
+        with_box = False
+        for message in messages:
+            report = decode_report(message, self._type)
+            with_box = with_box or report.box is not None
+            for entry in series_of(report):
+                key = entry.camera, full[entry.model]
+                series[key] = tuple(Sketch.of(stage) for stage in entry.stages)
+        rejected, overflow = (window.rejected, window.overflow) if with_box else (0, 0)
+        self._rejected -= rejected
+        self._overflow -= overflow
+        self._window.put_back(
+            ClosedWindow(window.start_ns, window.end_ns, series, rejected, overflow),
+        )
+
+
+def snapshot(window: ClosedWindow, gathered: Gathered, *, device: str, boot_id: str) -> TelemetryReport:
+    """Everything since the start as one report, whatever its size: for a scrape or a page on the box.
+
+    Args:
+        window: `WindowRecorder.since_start`.
+        gathered: As for a report.
+        device: Who this is.
+        boot_id: Of which boot.
+    """
+    box = msgspec.structs.replace(
+        gathered.box,
+        rejected=(window.rejected, window.rejected),
+        overflow=(window.overflow, window.overflow),
+    )
+    head = TelemetryReport(
+        device=device,
+        boot_id=boot_id,
+        started_s=_seconds(window.start_ns),
+        seq=0,
+        start_s=_seconds(window.start_ns),
+        end_s=_seconds(window.end_ns),
+        box=box,
+    )
+    cameras = [
+        _camera(name, counts, CameraCounts(), gathered) for name, counts in gathered.ledger.cameras.items()
+    ]
+    return _report(head, cameras, window)
+
+
+def _report(head: TelemetryReport, cameras: list[CameraFigures], window: ClosedWindow) -> TelemetryReport:
+    """The cameras with their sketches; sketches of others stand under a camera of their own."""
+    series: dict[str, list[Series]] = {camera.name: [] for camera in cameras}
+    for (name, model), sketches in window.series.items():
+        stages = tuple(sketch.histogram() for sketch in sketches)
+        camera = name[:_TEXT_LENGTH]
+        series.setdefault(camera, []).append(Series(camera, _reported_model(model), stages))
+    known = {camera.name: camera for camera in cameras}
+    return report_with(
+        head, [(known.get(name, CameraFigures(name=name)), own) for name, own in series.items()]
+    )
+
+
+def _camera(name: str, counts: CameraCounts, before: CameraCounts, gathered: Gathered) -> CameraFigures:
+    return CameraFigures(
+        name=name,
+        frames_in=(counts.frames_in - before.frames_in, counts.frames_in),
+        ok=(counts.ok - before.ok, counts.ok),
+        dropped=_grown(counts.dropped, before.dropped),
+        failed=_grown(counts.failed, before.failed),
+        in_flight=max(0, gathered.in_flight.get(name, counts.in_flight)),
+        source_restarts=gathered.source_restarts.get(name, 0),
+    )
+
+
+def _grown(counts: Mapping[str, int], before: Mapping[str, int]) -> dict[str, Count]:
+    return {cause: (total - before.get(cause, 0), total) for cause, total in counts.items()}
+
+
+def _reported_model(model: ModelRef) -> ReportedModel:
+    return ReportedModel(
+        model.name[:_TEXT_LENGTH], model.version[:_TEXT_LENGTH], model.sha256[:DIGEST_LENGTH]
+    )
+
+
+def _seconds(time_ns: int) -> float:
+    return round(time_ns / 1e9, 3)

@@ -1,0 +1,136 @@
+"""A report as messages that are small enough. Pure.
+
+It is cut between cameras, and a camera between its models; nothing that fits is lost. One camera with one
+model that is still too large has its bins joined until it fits, and says so in `accuracy`. The box's figures
+lose their details in a fixed order, and `left_out` names them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from vedette.errors import InternalError
+from vedette.wire.plane import MSGPACK_TYPE
+from vedette.wire.sketch_bits import MAX_ROWS, MAX_SCALE, MAX_SYMBOLS, symbols
+from vedette.wire.telemetry import (
+    MIN_REPORT_BYTES,
+    CameraFigures,
+    ProcessFigures,
+    encode_report,
+    report_with,
+    series_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from vedette.wire.telemetry import BoxFigures, Piece, Series, TelemetryReport
+
+
+_MAX_PARTS = 1 << 15  # as large as the numbers of parts get
+
+
+def split_report(report: TelemetryReport, max_bytes: int, content_type: str = MSGPACK_TYPE) -> list[bytes]:
+    """The report as messages of at most `max_bytes` each.
+
+    Raises:
+        InternalError: `max_bytes` is below MIN_REPORT_BYTES, or names are longer than they may be.
+        BadInputError: The report's own sketches are damaged.
+    """
+    if max_bytes < MIN_REPORT_BYTES:
+        raise InternalError(f"reports of {max_bytes} bytes; {MIN_REPORT_BYTES} is the least")
+    return _Splitter(report, max_bytes, content_type).messages()
+
+
+class _Splitter:
+    """Halves what is too large, until it fits."""
+
+    def __init__(self, report: TelemetryReport, max_bytes: int, content_type: str) -> None:
+        self._head = msgspec.structs.replace(report, cameras=(), models=(), sketches=b"", box=None)
+        self._box = report.box
+        self._left_out = report.left_out
+        self._max_bytes = max_bytes
+        self._type = content_type
+        rows = iter(series_of(report))
+        self._pieces: list[Piece] = [
+            (camera, [next(rows) for _ in camera.models]) for camera in report.cameras
+        ]
+
+    def messages(self) -> list[bytes]:
+        whole = self._fitting(self._box, self._pieces)
+        if whole is not None:
+            return [encode_report(whole, self._type)]
+        first = [] if self._box is None else [self._box_alone(self._box)]
+        reports = [*first, *self._halves(self._pieces)]
+        return [
+            encode_report(msgspec.structs.replace(part, part=index, parts=len(reports)), self._type)
+            for index, part in enumerate(reports)
+        ]
+
+    def _fitting(self, box: BoxFigures | None, pieces: Sequence[Piece]) -> TelemetryReport | None:
+        """A report of these, if it is small enough whatever its part's number."""
+        rows = [entry.stages for _, own in pieces for entry in own]
+        if len(rows) > MAX_ROWS or symbols(rows) > MAX_SYMBOLS:
+            return None
+        report = msgspec.structs.replace(report_with(self._head, pieces), box=box)
+        return report if self._is_small(report) else None
+
+    def _is_small(self, report: TelemetryReport) -> bool:
+        numbered = msgspec.structs.replace(report, part=_MAX_PARTS, parts=_MAX_PARTS)
+        return len(encode_report(numbered, self._type)) <= self._max_bytes
+
+    def _halves(self, pieces: Sequence[Piece]) -> list[TelemetryReport]:
+        if not pieces:
+            return []
+        fitting = self._fitting(None, pieces)
+        if fitting is not None:
+            return [fitting]
+        if len(pieces) == 1:
+            return self._one_camera(*pieces[0])
+        middle = len(pieces) // 2
+        return self._halves(pieces[:middle]) + self._halves(pieces[middle:])
+
+    def _one_camera(self, camera: CameraFigures, series: Sequence[Series]) -> list[TelemetryReport]:
+        """Model by model; the counts stand in the first part only, since they would be added up."""
+        if len(series) > 1:
+            rest = CameraFigures(name=camera.name)
+            return self._halves([(rest if place else camera, [own]) for place, own in enumerate(series)])
+        for scale in range(1, MAX_SCALE + 1):
+            fitting = self._fitting(None, [(camera, [_coarse(own, scale) for own in series])])
+            if fitting is not None:
+                return [fitting]
+        raise InternalError(f"camera {camera.name} does not fit in a report of {self._max_bytes} bytes")
+
+    def _box_alone(self, box: BoxFigures) -> TelemetryReport:
+        for left_out, smaller in _shrinking(box):
+            report = msgspec.structs.replace(self._head, box=smaller, left_out=(*self._left_out, *left_out))
+            if self._is_small(report):
+                return report
+        raise InternalError(f"the box's own figures do not fit in a report of {self._max_bytes} bytes")
+
+
+def _coarse(series: Series, scale: int) -> Series:
+    return series._replace(stages=tuple(stage.coarsened(scale) for stage in series.stages))
+
+
+def _shrinking(box: BoxFigures) -> Iterator[tuple[tuple[str, ...], BoxFigures]]:
+    """The box's figures with less and less detail."""
+    left_out: tuple[str, ...] = ()
+    yield left_out, box
+    without_threads = {
+        name: ProcessFigures(process.cpu_ms, process.rss_kib, process.pss_kib)
+        for name, process in box.processes.items()
+    }
+    box, left_out = msgspec.structs.replace(box, processes=without_threads), (*left_out, "threads")
+    yield left_out, box
+    box, left_out = msgspec.structs.replace(box, processes={}), (*left_out, "processes")
+    yield left_out, box
+    box, left_out = msgspec.structs.replace(box, board=None), (*left_out, "board")
+    yield left_out, box
+    box, left_out = (
+        msgspec.structs.replace(box, link=None, escalation=None),
+        (*left_out, "link", "escalation"),
+    )
+    yield left_out, box
