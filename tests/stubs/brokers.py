@@ -151,13 +151,15 @@ class Mosquitto:
 
 
 class Iotcore:
-    """rumqttd, speaking MQTT 5 only, as the demo uses it."""
+    """rumqttd, which speaks one version of MQTT on a port: 5, as the demo uses it, or 3.1.1."""
 
-    def __init__(self, folder: Path, *, max_payload_bytes: int = 1 << 20) -> None:
+    def __init__(self, folder: Path, *, protocol: int = 5, max_payload_bytes: int = 1 << 20) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.port = free_port()
         config = folder / "rumqttd.toml"
-        config.write_text(_RUMQTTD.format(port=self.port, max_payload_bytes=max_payload_bytes))
+        config.write_text(
+            _RUMQTTD.format(protocol=protocol, port=self.port, max_payload_bytes=max_payload_bytes)
+        )
         self._broker = Broker(config_path=str(config))
 
     def __enter__(self) -> Self:
@@ -190,11 +192,11 @@ max_connections = 100
 max_outgoing_packet_count = 200
 max_segment_size = 104857600
 max_segment_count = 10
-[v5.1]
-name = "v5"
+[v{protocol}.1]
+name = "only"
 listen = "127.0.0.1:{port}"
 next_connection_delay_ms = 1
-[v5.1.connections]
+[v{protocol}.1.connections]
 connection_timeout_ms = 60000
 max_payload_size = {max_payload_bytes}
 max_inflight_count = 100

@@ -27,7 +27,7 @@ class Pair(NamedTuple):
 class Authority:
     """Signs certificates; `path` is what believes in it."""
 
-    def __init__(self, folder: Path, name: str = "authority") -> None:
+    def __init__(self, folder: Path, name: str = "authority", *, begins: timedelta = -9000 * DAY) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -39,7 +39,7 @@ class Authority:
             .issuer_name(self._name)
             .public_key(self._key.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - 9000 * DAY)
+            .not_valid_before(now + begins)
             .not_valid_after(now + 9000 * DAY)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(_usage(signs=True), critical=True)

@@ -1,16 +1,25 @@
-"""Waiting for what a connection tells."""
+"""Connections of tests: making them with short limits, and waiting for what they tell."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from vedette.mqtt.port import Acknowledged, Connected
+from vedette.mqtt.network_thread import Supervision
+from vedette.mqtt.paho_connection import PahoConnection
+from vedette.mqtt.port import Acknowledged, BrokerOptions, Connected
 
 if TYPE_CHECKING:
-    from vedette.mqtt.port import Connection, Event, Outgoing
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from vedette.mqtt.port import Connection, Event, Outgoing, Subscription, WillMaker
 
 WITHIN_S = 10.0
+QUICK = Supervision(turn_s=0.1, deaf_after_s=0.5, look_every_s=0.1, proven_s=60.0)
+_QUICK_OPTIONS = {"host": "127.0.0.1", "retry_min_s": 0.05, "retry_max_s": 0.3, "connect_timeout_s": 5.0}
 
 _Wanted = TypeVar("_Wanted")
 
@@ -41,3 +50,36 @@ def deliver(connection: Connection, message: Outgoing) -> str:
     while (answer := await_event(connection, Acknowledged)).token != token:
         pass
     return answer.error
+
+
+class Connections:
+    """Makes connections to brokers on loopback with short limits, and stops them all in the end."""
+
+    def __init__(self) -> None:
+        self._made: list[PahoConnection] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for connection in self._made:
+            connection.stop()
+
+    def to(
+        self,
+        port: int,
+        subscriptions: Sequence[Subscription] = (),
+        will: WillMaker | None = None,
+        *,
+        supervision: Supervision = QUICK,
+        **options: Any,  # noqa: ANN401 - those of BrokerOptions, which checks them
+    ) -> PahoConnection:
+        """A connection, not started."""
+        chosen = BrokerOptions(**{**_QUICK_OPTIONS, "port": port, **options})
+        self._made.append(PahoConnection(chosen, subscriptions, will, supervision=supervision))
+        return self._made[-1]

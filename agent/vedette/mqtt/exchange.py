@@ -142,14 +142,14 @@ class Exchange:
                 self._append_arrival(arrival)
 
     def lost(self, generation: int, event: Lost) -> None:
-        """The connection or the attempt ended; failures in a row that nobody read yet become one."""
+        """The connection or the attempt ended; of failures that nobody read, the first and the last stay."""
         with self._changed:
             if generation != self._generation:
                 return
             self._disconnect()
             self.losses += 1
             self.last_loss = f"{event.kind}: {event.reason}"
-            if self._events and isinstance(self._events[-1], Lost):
+            if len(self._events) > 1 and all(isinstance(self._events[at], Lost) for at in (-1, -2)):
                 self._events.pop()
             self._append(event)
 

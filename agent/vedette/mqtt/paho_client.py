@@ -102,7 +102,8 @@ class PahoClient:
         if will is not None:
             properties = self._properties(PacketTypes.WILLMESSAGE, will)
             if properties is not None:
-                properties.WillDelayInterval = WILL_DELAY_S
+                # Not longer than the session, at whose end it is due anyway; Mosquitto 2.0.11 waits on.
+                properties.WillDelayInterval = min(WILL_DELAY_S, options.session_expiry_s)
             self._client.will_set(will.topic, will.payload, will.qos, will.retain, properties)
 
     @property
@@ -301,7 +302,9 @@ class _Client(paho.Client):
         except BlockingIOError:
             raise
         except OSError as error:
-            self._fault = stream_loss(error, "reading from the broker")
+            fault = stream_loss(error, "reading from the broker")
+            if self._fault is None or fault.kind != "closed":
+                self._fault = fault
             raise
         if received:
             self.heard_ns = time.monotonic_ns()
@@ -313,8 +316,11 @@ class _Client(paho.Client):
         except BlockingIOError:
             raise
         except OSError as error:
+            if self._fault is not None:
+                raise
+            # What the broker said before it hung up, an alert or a DISCONNECT, may still be there to read.
             self._fault = stream_loss(error, "writing to the broker")
-            raise
+            raise BlockingIOError from error
 
     def _packet_read(self) -> MQTTErrorCode:
         if self._too_large():

@@ -97,7 +97,7 @@ def test_what_the_broker_does_not_take_is_refused_with_its_limit() -> None:
         exchange.publish(Outgoing("t", bytes(1001 - header)))
 
 
-def test_a_loss_forgets_what_was_in_flight_and_failures_in_a_row_become_one() -> None:
+def test_a_loss_forgets_what_was_in_flight_and_of_failures_in_a_row_first_and_last_stay() -> None:
     exchange, generation = _open()
     token = exchange.publish(Outgoing("t", b""))
     assert token is not None
@@ -105,7 +105,7 @@ def test_a_loss_forgets_what_was_in_flight_and_failures_in_a_row_become_one() ->
         exchange.lost(generation, Lost("refused", str(attempt), 1.0))
     exchange.acknowledged(generation, Acknowledged(token))
     assert exchange.next_outgoing(generation) is None
-    assert _drain(exchange) == [Lost("refused", "999", 1.0)]
+    assert _drain(exchange) == [Lost("refused", "0", 1.0), Lost("refused", "999", 1.0)]
     assert exchange.losses == 1000
     assert exchange.last_loss == "refused: 999"
 
