@@ -12,18 +12,21 @@ from vedette.telemetry.ledger import CameraCounts, LedgerSnapshot
 from vedette.telemetry.sketch import Sketch
 from vedette.telemetry.window import ClosedWindow, SeriesKey
 from vedette.wire.plane import MSGPACK_TYPE
-from vedette.wire.report_split import split_report
+from vedette.wire.report_split import split_pieces
+from vedette.wire.sketch_bits import encode_histograms
 from vedette.wire.telemetry import (
+    NO_PROCESS,
     NOTHING,
     BoxFigures,
     CameraFigures,
     Count,
+    Piece,
+    ProcessFigures,
     ReportedModel,
     Series,
     TelemetryReport,
-    decode_report,
+    pieces_of,
     report_with,
-    series_of,
 )
 
 if TYPE_CHECKING:
@@ -47,12 +50,13 @@ class Moment(msgspec.Struct, frozen=True):
 
 
 class Gathered(msgspec.Struct, frozen=True, kw_only=True):
-    """What others know at the window's end; `in_flight` and `source_restarts` are by camera."""
+    """What others know at the window's end; all but `ledger` and `box` are by camera."""
 
     ledger: LedgerSnapshot
     box: BoxFigures
     in_flight: Mapping[str, int] = {}
     source_restarts: Mapping[str, int] = {}
+    sources: Mapping[str, ProcessFigures] = {}
 
 
 class Reporter:
@@ -93,24 +97,20 @@ class Reporter:
             _camera(name, counts, self._reported.get(name, CameraCounts()), gathered)
             for name, counts in gathered.ledger.cameras.items()
         ]
-        messages = split_report(_report(head, cameras, window), self._max_bytes, self._type)
+        messages = split_pieces(head, _pieces(cameras, window), self._max_bytes, self._type)
         for index, message in enumerate(messages):
             try:
-                keep(message, self._type)
+                keep(message.payload, self._type)
             except StorageError:
-                self._put_back(window, messages[index:])
+                self._put_back(window, [rest.report for rest in messages[index:]])
                 raise
-            self._was_kept(decode_report(message, self._type), gathered.ledger)
+            self._was_kept(message.report, gathered.ledger)
         return len(messages)
 
     def _head(self, window: ClosedWindow, moment: Moment, gathered: Gathered) -> TelemetryReport:
         self._rejected += window.rejected
         self._overflow += window.overflow
-        box = msgspec.structs.replace(
-            gathered.box,
-            rejected=(window.rejected, self._rejected),
-            overflow=(window.overflow, self._overflow),
-        )
+        box = _box(gathered, window, (window.rejected, self._rejected), (window.overflow, self._overflow))
         return TelemetryReport(
             device=self._device,
             boot_id=self._boot_id,
@@ -123,29 +123,29 @@ class Reporter:
             box=box,
         )
 
-    def _was_kept(self, message: TelemetryReport, ledger: LedgerSnapshot) -> None:
+    def _was_kept(self, report: TelemetryReport, ledger: LedgerSnapshot) -> None:
         """The next increments of these cameras begin here."""
-        for camera in message.cameras:
+        for camera in report.cameras.rows():
             if camera.frames_in != NOTHING and camera.name in ledger.cameras:
                 self._reported[camera.name] = ledger.cameras[camera.name]
 
-    def _put_back(self, window: ClosedWindow, messages: list[bytes]) -> None:
-        """The sketches of these messages return to the window under way, each under its full name."""
+    def _put_back(self, window: ClosedWindow, reports: list[TelemetryReport]) -> None:
+        """The sketches of these reports return to the window under way, each under its full name."""
         full = {_reported_model(model): model for _, model in window.series}
         series: dict[SeriesKey, StageSketches] = {}
-        with_box = False
-        for message in messages:
-            report = decode_report(message, self._type)
-            with_box = with_box or report.box is not None
-            for entry in series_of(report):
-                key = entry.camera, full[entry.model]
-                series[key] = tuple(Sketch.of(stage) for stage in entry.stages)
-        rejected, overflow = (window.rejected, window.overflow) if with_box else (0, 0)
-        self._rejected -= rejected
-        self._overflow -= overflow
-        self._window.put_back(
-            ClosedWindow(window.start_ns, window.end_ns, series, rejected, overflow),
-        )
+        box = None
+        for report in reports:
+            box = report.box or box
+            for _, own in pieces_of(report):
+                for entry in own:
+                    series[entry.camera, full[entry.model]] = tuple(map(Sketch.of, entry.stages))
+        if box is None:
+            rest = ClosedWindow(window.start_ns, window.end_ns, series, Sketch())
+        else:
+            self._rejected -= window.rejected
+            self._overflow -= window.overflow
+            rest = msgspec.structs.replace(window, series=series)
+        self._window.put_back(rest)
 
 
 def snapshot(window: ClosedWindow, gathered: Gathered, *, device: str, boot_id: str) -> TelemetryReport:
@@ -157,11 +157,7 @@ def snapshot(window: ClosedWindow, gathered: Gathered, *, device: str, boot_id: 
         device: Who this is.
         boot_id: Of which boot.
     """
-    box = msgspec.structs.replace(
-        gathered.box,
-        rejected=(window.rejected, window.rejected),
-        overflow=(window.overflow, window.overflow),
-    )
+    box = _box(gathered, window, (window.rejected,) * 2, (window.overflow,) * 2)
     head = TelemetryReport(
         device=device,
         boot_id=boot_id,
@@ -174,10 +170,10 @@ def snapshot(window: ClosedWindow, gathered: Gathered, *, device: str, boot_id: 
     cameras = [
         _camera(name, counts, CameraCounts(), gathered) for name, counts in gathered.ledger.cameras.items()
     ]
-    return _report(head, cameras, window)
+    return report_with(head, _pieces(cameras, window))
 
 
-def _report(head: TelemetryReport, cameras: list[CameraFigures], window: ClosedWindow) -> TelemetryReport:
+def _pieces(cameras: list[CameraFigures], window: ClosedWindow) -> list[Piece]:
     """The cameras with their sketches; sketches of others stand under a camera of their own."""
     series: dict[str, list[Series]] = {camera.name: [] for camera in cameras}
     for (name, model), sketches in window.series.items():
@@ -185,8 +181,16 @@ def _report(head: TelemetryReport, cameras: list[CameraFigures], window: ClosedW
         camera = name[:_TEXT_LENGTH]
         series.setdefault(camera, []).append(Series(camera, _reported_model(model), stages))
     known = {camera.name: camera for camera in cameras}
-    return report_with(
-        head, [(known.get(name, CameraFigures(name=name)), own) for name, own in series.items()]
+    return [(known.get(name, CameraFigures(name)), own) for name, own in series.items()]
+
+
+def _box(gathered: Gathered, window: ClosedWindow, rejected: Count, overflow: Count) -> BoxFigures:
+    # The constant itself, where there is nothing to say: it is left out of the message.
+    return msgspec.structs.replace(
+        gathered.box,
+        rejected=rejected if any(rejected) else NOTHING,
+        overflow=overflow if any(overflow) else NOTHING,
+        deliver=encode_histograms([[window.deliver.histogram()]]) if window.deliver.count else b"",
     )
 
 
@@ -199,6 +203,7 @@ def _camera(name: str, counts: CameraCounts, before: CameraCounts, gathered: Gat
         failed=_grown(counts.failed, before.failed),
         in_flight=max(0, gathered.in_flight.get(name, counts.in_flight)),
         source_restarts=gathered.source_restarts.get(name, 0),
+        source=gathered.sources.get(name, NO_PROCESS),
     )
 
 

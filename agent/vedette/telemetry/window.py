@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from vedette.wire.messages import LatencyMs
 
 MAX_SERIES = 256
+_FRAME_STAGES = STAGES.index("total") + 1
 
 SeriesKey = tuple[str, ModelRef]
 StageSketches = tuple[Sketch, ...]
@@ -31,6 +32,7 @@ class ClosedWindow(msgspec.Struct, frozen=True):
     start_ns: int
     end_ns: int
     series: dict[SeriesKey, StageSketches]
+    deliver: Sketch
     rejected: int = 0
     overflow: int = 0
 
@@ -58,8 +60,8 @@ class WindowRecorder:
         )
         with self._lock:
             fresh = self._fresh
-            sketches = fresh.of((camera, model))
-            for sketch, value_ms in zip(sketches, values_ms, strict=False):
+            sketches = (*fresh.of((camera, model))[:_FRAME_STAGES], fresh.deliver)
+            for sketch, value_ms in zip(sketches, values_ms, strict=True):
                 if 0.0 <= value_ms <= MAX_VALUE_MS:
                     sketch.record(value_ms)
                 else:
@@ -84,7 +86,7 @@ class WindowRecorder:
             fresh, returned = self._fresh, self._returned
             self._past.add(fresh, evict=True)
             self._fresh, self._returned = _Series(now_ns), _Series(now_ns)
-            if returned.series:
+            if returned.start_ns < fresh.start_ns:
                 returned.add(fresh)
                 fresh = returned
         return fresh.closed(now_ns)
@@ -109,6 +111,7 @@ class _Series:
     def __init__(self, start_ns: int) -> None:
         self.start_ns = start_ns
         self.series: dict[SeriesKey, StageSketches] = {}
+        self.deliver = Sketch()
         self.rejected = 0
         self.overflow = 0
 
@@ -128,13 +131,14 @@ class _Series:
         self.start_ns = min(self.start_ns, other.start_ns)
         self.rejected += other.rejected
         self.overflow += other.overflow
+        self.deliver.merge(other.deliver)
         for key, sketches in other.series.items():
             if evict:
                 self._make_room(key)
             _merge(self.of(key, _frames(sketches)), sketches)
 
     def closed(self, end_ns: int) -> ClosedWindow:
-        return ClosedWindow(self.start_ns, end_ns, self.series, self.rejected, self.overflow)
+        return ClosedWindow(self.start_ns, end_ns, self.series, self.deliver, self.rejected, self.overflow)
 
     def _make_room(self, key: SeriesKey) -> None:
         found = self.series.pop(key, None)

@@ -43,8 +43,8 @@ class RangeEncoder:
     def __init__(self) -> None:
         self._low = 0
         self._range = _FULL
-        self._held = 0  # the last byte, which a carry may still change
-        self._held_count = 0  # it and the 0xff bytes behind it; at first there is none
+        self._held = 0  # the last byte, which a carry may still change; the first of all stays 0
+        self._held_count = 1  # it and the 0xff bytes behind it
         self._out = bytearray()
 
     def bit(self, odds: Odds, value: int) -> None:
@@ -98,7 +98,7 @@ class RangeEncoder:
                 break
         for _ in range(5):
             self._shift()
-        return bytes(self._out).rstrip(b"\0")
+        return bytes(self._out[1:]).rstrip(b"\0")
 
     def _raw(self, value: int, width: int) -> None:
         self._range >>= width
@@ -112,9 +112,8 @@ class RangeEncoder:
         low = self._low
         if low < 0xFF000000 or low > _FULL:
             carry = low >> 32
-            if self._held_count:
-                self._out.append(self._held + carry & 0xFF)
-                self._out.extend(((0xFF + carry) & 0xFF,) * (self._held_count - 1))
+            self._out.append(self._held + carry & 0xFF)
+            self._out.extend((0xFF + carry & 0xFF,) * (self._held_count - 1))
             self._held = low >> 24 & 0xFF
             self._held_count = 0
         self._held_count += 1

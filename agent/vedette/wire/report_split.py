@@ -7,7 +7,7 @@ lose their details in a fixed order, and `left_out` names them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -16,17 +16,19 @@ from vedette.wire.plane import MSGPACK_TYPE
 from vedette.wire.sketch_bits import MAX_ROWS, MAX_SCALE, MAX_SYMBOLS, symbols
 from vedette.wire.telemetry import (
     MIN_REPORT_BYTES,
+    CameraColumns,
     CameraFigures,
     ProcessFigures,
+    TelemetryReport,
     encode_report,
+    pieces_of,
     report_with,
-    series_of,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from vedette.wire.telemetry import BoxFigures, Piece, Series, TelemetryReport
+    from vedette.wire.telemetry import BoxFigures, Piece, Series
 
 
 _MAX_PARTS = 1 << 15  # as large as the numbers of parts get
@@ -39,35 +41,56 @@ def split_report(report: TelemetryReport, max_bytes: int, content_type: str = MS
         InternalError: `max_bytes` is below MIN_REPORT_BYTES, or names are longer than they may be.
         BadInputError: The report's own sketches are damaged.
     """
+    head = msgspec.structs.replace(report, cameras=CameraColumns(), models=(), sketches=b"")
+    return [message.payload for message in split_pieces(head, pieces_of(report), max_bytes, content_type)]
+
+
+class Message(NamedTuple):
+    """A report of a part of the cameras, and its bytes."""
+
+    report: TelemetryReport
+    payload: bytes
+
+
+def split_pieces(
+    head: TelemetryReport, pieces: Sequence[Piece], max_bytes: int, content_type: str = MSGPACK_TYPE
+) -> list[Message]:
+    """As `split_report`, of a report that was not put together yet.
+
+    Args:
+        head: Everything but `models`, `cameras` and `sketches`.
+        pieces: The cameras and their sketches.
+        max_bytes: Of each message.
+        content_type: Their form.
+
+    Raises:
+        InternalError: As `split_report`.
+    """
     if max_bytes < MIN_REPORT_BYTES:
         raise InternalError(f"reports of {max_bytes} bytes; {MIN_REPORT_BYTES} is the least")
-    return _Splitter(report, max_bytes, content_type).messages()
+    reports = _Splitter(head, max_bytes, content_type).reports(pieces)
+    numbered = [
+        msgspec.structs.replace(report, part=part, parts=len(reports)) for part, report in enumerate(reports)
+    ]
+    return [Message(report, encode_report(report, content_type)) for report in numbered]
 
 
 class _Splitter:
     """Halves what is too large, until it fits."""
 
-    def __init__(self, report: TelemetryReport, max_bytes: int, content_type: str) -> None:
-        self._head = msgspec.structs.replace(report, cameras=(), models=(), sketches=b"", box=None)
-        self._box = report.box
-        self._left_out = report.left_out
+    def __init__(self, head: TelemetryReport, max_bytes: int, content_type: str) -> None:
+        self._head = msgspec.structs.replace(head, box=None)
+        self._box = head.box
+        self._left_out = head.left_out
         self._max_bytes = max_bytes
         self._type = content_type
-        rows = iter(series_of(report))
-        self._pieces: list[Piece] = [
-            (camera, [next(rows) for _ in camera.models]) for camera in report.cameras
-        ]
 
-    def messages(self) -> list[bytes]:
-        whole = self._fitting(self._box, self._pieces)
+    def reports(self, pieces: Sequence[Piece]) -> list[TelemetryReport]:
+        whole = self._fitting(self._box, pieces)
         if whole is not None:
-            return [encode_report(whole, self._type)]
+            return [whole]
         first = [] if self._box is None else [self._box_alone(self._box)]
-        reports = [*first, *self._halves(self._pieces)]
-        return [
-            encode_report(msgspec.structs.replace(part, part=index, parts=len(reports)), self._type)
-            for index, part in enumerate(reports)
-        ]
+        return [*first, *self._halves(pieces)]
 
     def _fitting(self, box: BoxFigures | None, pieces: Sequence[Piece]) -> TelemetryReport | None:
         """A report of these, if it is small enough whatever its part's number."""
@@ -95,7 +118,7 @@ class _Splitter:
     def _one_camera(self, camera: CameraFigures, series: Sequence[Series]) -> list[TelemetryReport]:
         """Model by model; the counts stand in the first part only, since they would be added up."""
         if len(series) > 1:
-            rest = CameraFigures(name=camera.name)
+            rest = CameraFigures(camera.name)
             return self._halves([(rest if place else camera, [own]) for place, own in enumerate(series)])
         for scale in range(1, MAX_SCALE + 1):
             fitting = self._fitting(None, [(camera, [_coarse(own, scale) for own in series])])

@@ -38,6 +38,7 @@ MIN_KEY = math.ceil(math.log(MIN_VALUE_MS) / LOG_GAMMA)
 MAX_KEY = math.ceil(math.log(MAX_VALUE_MS) / LOG_GAMMA)
 
 _NS = 1e6
+_END = 0xA5  # read last; after a damaged byte it most likely reads as something else
 _SIGNIFICANT_BITS = 16
 _GAP = 4  # empty bins in a row before the rest of the gap is a length
 _RARE = 4  # neighbourhoods that hold less are told apart exactly
@@ -102,6 +103,7 @@ def encode_histograms(rows: Sequence[Sequence[Histogram]]) -> bytes:
     for row in rows:
         for histogram in row:
             writer.write(histogram)
+    encoder.raw(_END, 8)
     return encoder.finish()
 
 
@@ -117,6 +119,8 @@ def decode_histograms(blob: bytes) -> list[list[Histogram]]:
         raise BadInputError(f"a sketch blob of {rows} rows of {slots} histograms")
     reader = _Reader(decoder)
     histograms = [[reader.read() for _ in range(slots)] for _ in range(rows)]
+    if decoder.raw(8) != _END:
+        raise BadInputError("a sketch blob that is cut or damaged")
     decoder.finish()
     return histograms
 

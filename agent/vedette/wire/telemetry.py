@@ -17,8 +17,9 @@ says. What does not fit in one message is several with the same `seq` (`wire.rep
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 MIN_REPORT_BYTES = 1024
 MAX_REPORT_BYTES = 256 << 10
 # In this order in each row of sketches; new ones are appended, and a reader leaves those it does not know.
-STAGES = ("transport", "queue", "preprocess", "infer", "postprocess", "total", "deliver", "escalation")
+STAGES = ("transport", "queue", "preprocess", "infer", "postprocess", "total", "escalation")
 OTHER = "other"  # the camera, model or cause of what found no place of its own (casebook 44)
 
 _Natural = Annotated[int, Meta(ge=0, le=(1 << 62))]
@@ -48,6 +49,9 @@ _Text = Annotated[str, Meta(max_length=256)]
 _Word = Annotated[str, Meta(max_length=64)]
 Count = tuple[_Natural, _Natural]
 _Counts = Annotated[dict[_Word, Count], Meta(max_length=64)]
+_T = TypeVar("_T")
+_Column = Annotated[tuple[_T, ...], Meta(max_length=MAX_ROWS)]
+_CauseColumns = Annotated[dict[_Word, _Column[Count]], Meta(max_length=64)]
 NOTHING: Count = (0, 0)
 
 
@@ -57,36 +61,6 @@ class ReportedModel(msgspec.Struct, frozen=True):
     name: _Word
     version: _Word
     digest: _Word = ""
-
-
-class CameraFigures(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"frames_in": "in"}
-):
-    """One camera: in = ok + dropped + failed + in_flight, by the totals.
-
-    `models` names the rows of sketches that are this camera's, by their place in the report's `models`. Their
-    quantiles are good to `accuracy`.
-    """
-
-    name: _Word
-    frames_in: Count = NOTHING
-    ok: Count = NOTHING
-    dropped: _Counts = {}
-    failed: _Counts = {}
-    in_flight: _Natural = 0
-    source_restarts: _Natural = 0
-    models: Annotated[tuple[_Natural, ...], Meta(max_length=MAX_ROWS)] = (0,)
-    accuracy: float = RELATIVE_ACCURACY
-
-
-class EngineFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the serving model really runs on; `degraded`: it is not what was asked for."""
-
-    runtime: _Word
-    effective: _Word
-    degraded: bool = False
-    threads: _Natural = 0
-    load_ms: float = 0.0
 
 
 class ProcessFigures(msgspec.Struct, frozen=True, array_like=True):
@@ -99,6 +73,108 @@ class ProcessFigures(msgspec.Struct, frozen=True, array_like=True):
     rss_kib: _Natural
     pss_kib: _Natural = 0
     threads: Annotated[dict[_Word, _Natural], Meta(max_length=64)] = {}
+
+
+NO_PROCESS = ProcessFigures(0, 0)
+
+
+class CameraFigures(NamedTuple):
+    """One camera: in = ok + dropped + failed + in_flight, by the totals.
+
+    `models` names the rows of sketches that are this camera's, by their place in the report's `models`. Their
+    quantiles are good to `accuracy`. `source` is the process that reads the camera.
+    """
+
+    name: str
+    frames_in: Count = NOTHING
+    ok: Count = NOTHING
+    dropped: Mapping[str, Count] = MappingProxyType({})
+    failed: Mapping[str, Count] = MappingProxyType({})
+    in_flight: int = 0
+    source_restarts: int = 0
+    source: ProcessFigures = NO_PROCESS
+    models: tuple[int, ...] = (0,)
+    accuracy: float = RELATIVE_ACCURACY
+
+
+class CameraColumns(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"frames_in": "in"}
+):
+    """Cameras as they travel: each field holds one value a camera, in the order of `names`.
+
+    A field that is left out holds for every camera what `CameraFigures` says, a cause nothing.
+    """
+
+    names: _Column[_Word] = ()
+    frames_in: _Column[Count] = ()
+    ok: _Column[Count] = ()
+    dropped: _CauseColumns = {}
+    failed: _CauseColumns = {}
+    in_flight: _Column[_Natural] = ()
+    source_restarts: _Column[_Natural] = ()
+    source: _Column[ProcessFigures] = ()
+    models: _Column[_Column[_Natural]] = ()
+    accuracy: _Column[float] = ()
+
+    @classmethod
+    def of(cls, cameras: Sequence[CameraFigures]) -> CameraColumns:
+        """The columns of these rows."""
+        return cls(
+            names=tuple(camera.name for camera in cameras),
+            dropped=_cause_columns([camera.dropped for camera in cameras]),
+            failed=_cause_columns([camera.failed for camera in cameras]),
+            **{name: _column(name, cameras) for name in _PLAIN},
+        )
+
+    def rows(self) -> list[CameraFigures]:
+        """The cameras.
+
+        Raises:
+            BadInputError: The columns differ in length.
+        """
+        count = len(self.names)
+        columns = {name: column for name in _PLAIN if (column := getattr(self, name))}
+        causes = (*self.dropped.values(), *self.failed.values())
+        if any(len(column) != count for column in (*columns.values(), *causes)):
+            raise BadInputError("a report whose columns of cameras differ in length")
+        return [
+            CameraFigures(
+                name,
+                dropped={
+                    cause: column[row] for cause, column in self.dropped.items() if column[row] != NOTHING
+                },
+                failed={
+                    cause: column[row] for cause, column in self.failed.items() if column[row] != NOTHING
+                },
+                **{field: column[row] for field, column in columns.items()},
+            )
+            for row, name in enumerate(self.names)
+        ]
+
+
+_PLAIN = ("frames_in", "ok", "in_flight", "source_restarts", "source", "models", "accuracy")
+
+
+def _column(name: str, cameras: Sequence[CameraFigures]) -> tuple[Any, ...]:
+    """One value a camera, or nothing where each has the usual one."""
+    column = tuple(getattr(camera, name) for camera in cameras)
+    usual = CameraFigures._field_defaults[name]
+    return () if all(value == usual for value in column) else column
+
+
+def _cause_columns(counts: Sequence[Mapping[str, Count]]) -> dict[str, tuple[Count, ...]]:
+    causes = dict.fromkeys(cause for one in counts for cause in one)
+    return {cause: tuple(one.get(cause, NOTHING) for one in counts) for cause in causes}
+
+
+class EngineFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the serving model really runs on; `degraded`: it is not what was asked for."""
+
+    runtime: _Word
+    effective: _Word
+    degraded: bool = False
+    threads: _Natural = 0
+    load_ms: float = 0.0
 
 
 class BoardFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -149,7 +225,8 @@ class BoxFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is the whole box's and not one camera's.
 
     `rejected` values were no durations; `overflow` frames found no place for their camera and model and stand
-    under OTHER.
+    under OTHER. `processes` are those that are no camera's. `deliver` is a blob of one sketch, of the time
+    from an answer to its line being written, which is the box's doing and no camera's.
     """
 
     agent: _Word = ""
@@ -162,6 +239,7 @@ class BoxFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     escalation: EscalationFigures | None = None
     rejected: Count = NOTHING
     overflow: Count = NOTHING
+    deliver: bytes = b""
 
 
 class ReportKey(NamedTuple):
@@ -189,7 +267,7 @@ class TelemetryReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     utc_s: float = 0.0
     clock_trusted: bool = True
     models: Annotated[tuple[ReportedModel, ...], Meta(max_length=MAX_ROWS)] = ()
-    cameras: Annotated[tuple[CameraFigures, ...], Meta(max_length=MAX_ROWS)] = ()
+    cameras: CameraColumns = CameraColumns()
     sketches: bytes = b""
     box: BoxFigures | None = None
     left_out: Annotated[tuple[_Word, ...], Meta(max_length=16)] = ()
@@ -208,21 +286,43 @@ class Series(NamedTuple):
     stages: tuple[Histogram, ...]
 
 
-def series_of(report: TelemetryReport) -> list[Series]:
-    """The sketches of a report.
+def pieces_of(report: TelemetryReport) -> list[Piece]:
+    """The cameras of a report, each with its sketches.
 
     Raises:
         BadInputError: They are damaged, or not those that the cameras name.
     """
     rows = decode_histograms(report.sketches) if report.sketches else []
-    names = [(camera.name, index) for camera in report.cameras for index in camera.models]
-    if len(rows) != len(names) or any(index >= len(report.models) for _, index in names):
-        raise BadInputError(f"a report with {len(rows)} rows of sketches where its cameras name {len(names)}")
+    cameras = (
+        report.cameras.rows()
+        if report.sketches
+        else [camera._replace(models=()) for camera in report.cameras.rows()]
+    )
+    named = [index for camera in cameras for index in camera.models]
+    if len(rows) != len(named) or any(index >= len(report.models) for index in named):
+        raise BadInputError(f"a report with {len(rows)} rows of sketches where its cameras name {len(named)}")
     padding = (Histogram(),) * len(STAGES)
+    left = iter(rows)
     return [
-        Series(camera, report.models[index], (*row, *padding)[: len(STAGES)])
-        for (camera, index), row in zip(names, rows, strict=True)
+        (
+            camera,
+            [
+                Series(camera.name, report.models[index], (*next(left), *padding)[: len(STAGES)])
+                for index in camera.models
+            ],
+        )
+        for camera in cameras
     ]
+
+
+def deliver_of(box: BoxFigures) -> Histogram:
+    """The sketch in `BoxFigures.deliver`.
+
+    Raises:
+        BadInputError: It is damaged.
+    """
+    rows = decode_histograms(box.deliver) if box.deliver else []
+    return rows[0][0] if rows and rows[0] else Histogram()
 
 
 def encode_report(report: TelemetryReport, content_type: str = MSGPACK_TYPE) -> bytes:
@@ -254,7 +354,7 @@ def decode_report(payload: bytes, content_type: str = "") -> TelemetryReport:
 
 def _floats(report: TelemetryReport) -> Iterator[float]:
     yield from (report.started_s, report.start_s, report.end_s, report.utc_s)
-    yield from (camera.accuracy for camera in report.cameras)
+    yield from report.cameras.accuracy
     box = report.box
     if box is None:
         return
@@ -282,11 +382,11 @@ def report_with(head: TelemetryReport, pieces: Sequence[Piece]) -> TelemetryRepo
     models = list(dict.fromkeys(entry.model for _, own in pieces for entry in own))
     place = {model: index for index, model in enumerate(models)}
     rows = [entry.stages for _, own in pieces for entry in own]
-    cameras = tuple(
-        msgspec.structs.replace(
-            camera, models=tuple(place[entry.model] for entry in own), accuracy=_accuracy_of(own)
-        )
-        for camera, own in pieces
+    cameras = CameraColumns.of(
+        [
+            camera._replace(models=tuple(place[entry.model] for entry in own), accuracy=_accuracy_of(own))
+            for camera, own in pieces
+        ]
     )
     sketches = encode_histograms(rows) if rows else b""
     return msgspec.structs.replace(head, models=tuple(models), cameras=cameras, sketches=sketches)
