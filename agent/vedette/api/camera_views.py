@@ -190,7 +190,7 @@ def _draw(view: CameraView, results: dict[int, Result]) -> ShownPicture | None:
 def _take(view: CameraView) -> None:
     """Copy the newest frame out, if it is new, at the size of the pages."""
     if view.reader is None:
-        view.reader = ShadowReader(view.ring)
+        view.reader = ShadowReader(view.ring, present=True)
     try:
         lease = view.reader.take()
     except VedetteError:  # a damaged descriptor: the engine worker counts it, the page waits for the next

@@ -21,6 +21,8 @@ class DoorSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     `listen` is `host:port` or `unix:PATH`. `control_socket` is where it asks the daemon for status, readiness
     and figures. `slot_bytes` and `slots` are the ring it asks for: the largest picture, and how many wait.
+    A request's head must come within `head_timeout_s`; its body, and then its answer, within
+    `request_timeout_s`.
     """
 
     listen: str
@@ -28,6 +30,7 @@ class DoorSpec(msgspec.Struct, frozen=True, kw_only=True):
     slot_bytes: int = 3 * 1920 * 1080
     slots: int = 8
     request_timeout_s: float = 30.0
+    head_timeout_s: float = 10.0
     max_body_bytes: int = 32 << 20
 
 

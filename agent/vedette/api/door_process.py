@@ -93,7 +93,7 @@ class Door:
             hosts=host_names(spec.listen),
             limit_s=WHOLE_REQUEST_TIMES * spec.request_timeout_s,
         )
-        self.server: DoorServer = build_server(app)
+        self.server: DoorServer = build_server(app, head_timeout_s=spec.head_timeout_s)
 
     async def run(self, listener: socket.socket) -> None:
         """Serve until the daemon says stop or is gone."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from vedette.link.port import LinkStatus
 from vedette.update.status import UpdateStatus
 from vedette.vision.tensors import TensorInfo
 from vedette.wire.messages import AcceleratorReport, ModelRef, SelfTest
@@ -73,6 +74,7 @@ class AgentStatus(msgspec.Struct, frozen=True, kw_only=True):
     `model` is what answers frames now, null while nothing does. `releases` gives names to the digests in
     `update`, which is null where no update is configured; `no_update` says why none can be had, `look_fault`
     why the last look for one failed, `clock_doubt` why the clock was not believed in it.
+    `link` is null where no broker is configured.
     """
 
     v: int = 1
@@ -88,6 +90,7 @@ class AgentStatus(msgspec.Struct, frozen=True, kw_only=True):
     no_update: str = ""
     look_fault: str = ""
     clock_doubt: str = ""
+    link: LinkStatus | None = None
 
 
 class ModelDescription(msgspec.Struct, frozen=True, kw_only=True):

@@ -56,7 +56,8 @@ class PreviewService:
         if name not in PAGES:
             raise RequestRefusedError(404, "there is no such page", cure="see /preview")
         file, content_type = PAGES[name]
-        return HttpAnswer(200, resources.files("vedette.api").joinpath("pages", file).read_bytes(), content_type)
+        pages = resources.files("vedette.api") / "pages"
+        return HttpAnswer(200, (pages / file).read_bytes(), content_type)
 
     async def picture(self, camera: str) -> HttpAnswer:
         """A JPEG of now; headers say which frame it is, and of which frame its answer is.

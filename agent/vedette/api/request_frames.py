@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 IMAGE = "image"
 MAX_SIDE = 1 << 15
+PIXEL_LIMIT = "CV_IO_MAX_IMAGE_PIXELS"  # OpenCV's own words; `vedette.api.door` sets the limit
 _COLOURS = {"rgb": PixelFormat.RGB24, "bgr": PixelFormat.BGR24}
-_LARGER_SLOTS = "set http.max_picture"
+_SMALLER_OR_LARGER = "send a smaller picture, or set http.max_picture in the agent's configuration"
 
 
 class RequestFrame(NamedTuple):
@@ -106,6 +107,11 @@ def _encoded_frame(tensor: InputTensor, slot_bytes: int) -> RequestFrame:
     try:
         frame_format, pixels = decode_picture(data)
     except FrameError as error:
+        if PIXEL_LIMIT in error.cause:
+            raise too_large(
+                f"{tensor.where}: it has more pixels than the engine's frame may have bytes",
+                cure=_SMALLER_OR_LARGER,
+            ) from error
         raise bad_request(f"{tensor.where}: {error.cause}", cure=error.cure) from error
     except OutOfMemoryError as error:
         raise not_now(f"{tensor.where}: {error.cause}", cure="send a smaller picture") from error
@@ -132,5 +138,5 @@ def _check_room(frame_format: FrameFormat, slot_bytes: int, where: str) -> None:
     if frame_format.frame_bytes > slot_bytes:
         raise too_large(
             f"{where}: {frame_format.frame_bytes} bytes as the engine's frame, {slot_bytes} is the most",
-            cure=f"send a smaller picture, or {_LARGER_SLOTS} in the agent's configuration",
+            cure=_SMALLER_OR_LARGER,
         )

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from vedette.api.guard import App
 
-HEAD_TIMEOUT_S = 10.0
 KEEP_ALIVE_S = 30
 MAX_HEAD_BYTES = 16 << 10
 MAX_CONNECTIONS = 128
@@ -41,6 +40,7 @@ class BoundedConnection(asyncio.Protocol):
     transport: asyncio.Transport
     loop: asyncio.AbstractEventLoop
 
+    head_timeout_s = 10.0
     _head_bytes = 0
     _head_timer: asyncio.TimerHandle | None = None
 
@@ -77,7 +77,7 @@ class BoundedConnection(asyncio.Protocol):
 
     def _await_head(self) -> None:
         self._head_bytes = 0
-        self._head_timer = self.loop.call_later(HEAD_TIMEOUT_S, self._head_is_late)
+        self._head_timer = self.loop.call_later(self.head_timeout_s, self._head_is_late)
 
     def _head_is_over(self) -> None:
         if self._head_timer is not None:
@@ -98,9 +98,9 @@ class DoorServer(uvicorn.Server):
         yield
 
 
-def build_server(app: App) -> DoorServer:
+def build_server(app: App, *, head_timeout_s: float) -> DoorServer:
     """A server for `serve(sockets=[…])`; it ends soon after `should_exit` is set."""
-    protocol = type("BoundedHttp", (BoundedConnection, AutoHTTPProtocol), {})
+    protocol = type("BoundedHttp", (BoundedConnection, AutoHTTPProtocol), {"head_timeout_s": head_timeout_s})
     config = uvicorn.Config(
         app,
         http=protocol,

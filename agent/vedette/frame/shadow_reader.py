@@ -28,9 +28,12 @@ PATIENCE_FRAMES = 4
 
 
 class ShadowReader:
-    """Reads along at a seat of its own: the newest frame, or none until `every` new ones have come."""
+    """Reads along at a seat of its own: the newest frame, or none until `every` new ones have come.
 
-    def __init__(self, ring: Ring, *, every: int = 1, hold_ns: int = 0) -> None:
+    With `present` the frame that is newest already counts as new.
+    """
+
+    def __init__(self, ring: Ring, *, every: int = 1, hold_ns: int = 0, present: bool = False) -> None:
         if every < 1:
             raise InternalError(f"a shadow cannot take every {every}th frame")
         self._ring = ring
@@ -39,7 +42,7 @@ class ShadowReader:
         self._hold_ns = hold_ns if ring.geometry.newest_wins else 0  # a file's newest frame is always fresh
         # Far enough back for the next frame to be taken, whatever `every` is.
         self._cursor = ring.words[layout.W_HEAD]
-        self._next = self._cursor + 1
+        self._next = self._cursor if present and self._cursor else self._cursor + 1
         self._formats = FormatMemo(ring.geometry.slot_bytes)
         self._copy = memoryview(bytearray(ring.geometry.slot_bytes))
         self._descriptor = memoryview(bytearray(DESCRIPTOR_BYTES))

@@ -67,7 +67,7 @@ def send_request(
     body: bytes = b"",
     headers: Mapping[str, str] | None = None,
 ) -> None:
-    """Write a request with a Content-Length, unless `headers` say otherwise; a header set to `` is left out."""
+    """Write a request with a Content-Length, unless `headers` say otherwise; an empty one is left out."""
     peer = connection.getpeername()
     host = f"127.0.0.1:{peer[1]}" if isinstance(peer, tuple) else "box"
     fields = {"Host": host, "Content-Length": str(len(body)), **(headers or {})}
@@ -80,14 +80,19 @@ def ask(
 ) -> Answer:
     """One request on a connection of its own."""
     with connect(where) as connection:
-        send_request(
-            connection, method or ("POST" if body else "GET"), path, body=body, headers=headers
-        )
+        send_request(connection, method or ("POST" if body else "GET"), path, body=body, headers=headers)
         return read_answer(connection)
 
 
+def door_figures(where: str, *names: str) -> list[int]:
+    """What the door counts of itself."""
+    door = ask(where, "/preview/state").json()["door"]
+    return [door[name] for name in names]
+
+
 def binary_request(
-    inputs: Sequence[tuple[dict[str, Any], bytes]], **fields: Any  # noqa: ANN401 - JSON is anything
+    inputs: Sequence[tuple[dict[str, Any], bytes]],
+    **fields: Any,  # noqa: ANN401 - JSON is anything
 ) -> tuple[bytes, dict[str, str]]:
     """Body and headers of a request in binary form: each input's JSON beside its bytes."""
     entries = [

@@ -98,6 +98,32 @@ class Red(NamedTuple):
     size: tuple[int, int]
 
 
+def camera_status(
+    name: str,
+    state: str = "running",
+    *,
+    fps: float = 29.6,
+    ok: int = 0,
+    dropped: dict[str, int] | None = None,
+    failed: dict[str, int] | None = None,
+    restarts: int = 0,
+) -> CameraStatus:
+    """A camera's row, with four frames in flight."""
+    lost = sum((dropped or {}).values()) + sum((failed or {}).values())
+    return CameraStatus(
+        camera=name,
+        state=state,
+        live=True,
+        fps=fps,
+        frames_in=ok + lost + 4,
+        ok=ok,
+        dropped=dropped or {},
+        failed=failed or {},
+        in_flight=4,
+        source_restarts=restarts,
+    )
+
+
 def find_red(pixels: NDArray[np.uint8]) -> Red | None:
     """The bounding box of what is clearly red in a BGR picture."""
     wide = pixels.astype(np.int16)
@@ -136,9 +162,7 @@ class FakeDaemon:
 
     def __init__(self, folder: Path, *, listen: str = "127.0.0.1:0", **changes: object) -> None:
         self.control_path = folder / "control.sock"
-        spec = DoorSpec(
-            listen=listen, control_socket=str(self.control_path), slot_bytes=SLOT_BYTES, slots=3
-        )
+        spec = DoorSpec(listen=listen, control_socket=str(self.control_path), slot_bytes=SLOT_BYTES, slots=3)
         self.spec = msgspec.structs.replace(spec, **changes)
         self.description: ModelDescription | None = READY
         self.serving = threading.Event()
@@ -251,6 +275,10 @@ class FakeDaemon:
             with contextlib.suppress(PeerGoneError):
                 self.channel.send(Answers(batch))
 
+    def stop_control(self) -> None:
+        """Answer no question any more."""
+        self._server.stop()
+
     # The other cameras ------------------------------------------------------------------------------------
 
     def show_camera(self, name: str, slot_bytes: int) -> RingProducer:
@@ -297,6 +325,6 @@ class FakeDaemon:
             model=None if described is None else described.model,
             engine=None if described is None else described.engine,
             worker_restarts=1,
-            cameras=(CameraStatus("front", "running", True, 29.6, 120, 110, {"superseded": 6}, {}, 4, 0),),
+            cameras=(camera_status("front", ok=110, dropped={"superseded": 6}),),
         )
         return msgspec.structs.replace(status, **self.status_changes)

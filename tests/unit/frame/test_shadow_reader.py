@@ -155,3 +155,16 @@ def test_every_none_is_our_bug(ring: Ring) -> None:
     """A stride of 0."""
     with pytest.raises(InternalError):
         ShadowReader(ring, every=0)
+
+
+def test_it_can_begin_with_the_frame_that_is_there(ring: Ring) -> None:
+    """Who looks at a camera that has stopped sees its last frame; an empty ring has none."""
+    assert ShadowReader(ring, present=True).take() is None
+    producer = RingProducer(ring, SystemClock())
+    publish(producer, 7)
+    assert ShadowReader(ring).take() is None
+    shadow = ShadowReader(ring, present=True)
+    lease = shadow.take()
+    assert lease is not None
+    assert lease.captured_ns == 7
+    assert shadow.take() is None

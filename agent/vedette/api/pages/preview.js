@@ -3,6 +3,8 @@
 import { drawPlot, milliseconds } from "/preview/plots.js";
 
 const STATE_EVERY_MS = 1000, PICTURE_EVERY_MS = 200, RETRY_MS = 1000, TIMEOUT_MS = 8000;
+// What is not known is never shown as nothing.
+const UNKNOWN = "Not known: the agent does not answer.";
 const cards = new Map();
 const byId = (id) => document.getElementById(id);
 const count = (value) => Number(value).toLocaleString("en");
@@ -61,7 +63,7 @@ function showModel(state) {
     ["digest", ref && `${ref.sha256.slice(0, 12)}…`],
     ["golden inputs", test ? `${test.cases} answered, ${Math.round(test.worst * 100)} % of tolerance` : ""],
     ["", model && !model.ready ? model.reason : ""],
-  ], state.model_error || "No model is loaded.");
+  ], state.model_error ? UNKNOWN : "No model is loaded.");
   const engine = (model && model.engine) || (state.agent && state.agent.engine);
   fill("accelerator", engine ? [
     ["asked", engine.asked.join(", ")],
@@ -71,7 +73,7 @@ function showModel(state) {
     ["nodes", Object.entries(engine.nodes).map(([name, n]) => `${name} ${n}`).join(", ")],
     ["one run", milliseconds(engine.check_ms)], ["load", milliseconds(engine.load_ms)],
     ...engine.skipped.map((rung) => ["", `${rung.accelerator}: ${rung.reason}`]),
-  ] : [], "Nothing is loaded.");
+  ] : [], state.model_error ? UNKNOWN : "Nothing is loaded.");
 }
 
 const PHASES = ["fetch", "verify_patch", "apply", "verify_out", "preflight", "shadow", "ready", "switch", "trial", "confirm"];
@@ -113,7 +115,7 @@ function showUpdate(agent) {
     ["refused", update.blacklist.map((entry) => releaseName(agent, entry)).join(", ")],
     ["next look", update.next_look_s === null ? "" : `in ${duration(update.next_look_s)}`],
     ["", update.trouble], ["", update.detail], ["", agent.look_fault], ["", agent.clock_doubt],
-  ] : [["", agent && agent.no_update]], "No updates are configured.");
+  ] : [["", agent && agent.no_update]], agent ? "No updates are configured." : UNKNOWN);
 }
 
 function showLink(agent) {
@@ -124,7 +126,7 @@ function showLink(agent) {
     ["connects", count(link.connects)], ["last loss", link.last_loss],
     ["waiting", `${count(link.waiting_events)} events, ${count(link.waiting_reports)} reports, ${bytes(link.waiting_bytes)}`],
     ["dropped", link.dropped_reports + link.dropped_results ? `${count(link.dropped_reports)} reports, ${count(link.dropped_results)} results` : ""],
-  ] : [], "No MQTT link is configured.");
+  ] : [], agent ? "No MQTT link is configured." : UNKNOWN);
 }
 
 function showDoor(door) {
@@ -184,6 +186,7 @@ function showCameras(state) {
   const names = new Set([...state.pictures, ...listed.map((camera) => camera.camera).filter((name) => name !== "http")]);
   for (const [name, card] of cards) if (!names.has(name)) { card.pictures = false; card.node.remove(); cards.delete(name); }
   byId("no-cameras").hidden = names.size > 0;
+  byId("no-cameras").textContent = state.agent ? "No camera is running." : UNKNOWN;
   for (const name of names) {
     const card = cardOf(name), camera = listed.find((one) => one.camera === name);
     const mark = card.node.querySelector(".title .state");
@@ -198,10 +201,11 @@ function showCameras(state) {
     if (series) drawPlot(plot, series, state.stages);
     else plot.replaceChildren();
     card.pictures = state.pictures.includes(name);
-    if (!card.pictures) showPicture(card, null, camera ? `no picture: the camera is ${camera.state}` : "no picture");
+    if (!card.pictures) showPicture(card, null, camera ? `no picture (${camera.state})` : "no picture");
     else if (!card.loop) showPictures(card);
   }
   showLedger(listed);
+  byId("ledger-card").hidden = !listed.length;
 }
 
 function showPicture(card, url, words) {
