@@ -1,4 +1,4 @@
-"""Puts a window's figures together, as messages for the fleet and as one snapshot for a scrape."""
+"""Makes the messages of each window, and puts back what could not be kept."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from vedette.wire.telemetry import (
     Series,
     TelemetryReport,
     pieces_of,
-    report_with,
 )
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ class Reporter:
         self._seq += 1
         head = self._head(window, moment, gathered)
         cameras = [
-            _camera(name, counts, self._reported.get(name, CameraCounts()), gathered)
+            camera_figures(name, counts, self._reported.get(name, CameraCounts()), gathered)
             for name, counts in gathered.ledger.cameras.items()
         ]
         messages = split_pieces(head, _pieces(cameras, window), self._max_bytes, self._type)
@@ -131,7 +130,7 @@ class Reporter:
 
     def _put_back(self, window: ClosedWindow, reports: list[TelemetryReport]) -> None:
         """The sketches of these reports return to the window under way, each under its full name."""
-        full = {_reported_model(model): model for _, model in window.series}
+        full = {reported_model(model): model for _, model in window.series}
         series: dict[SeriesKey, StageSketches] = {}
         box = None
         for report in reports:
@@ -148,38 +147,13 @@ class Reporter:
         self._window.put_back(rest)
 
 
-def snapshot(window: ClosedWindow, gathered: Gathered, *, device: str, boot_id: str) -> TelemetryReport:
-    """Everything since the start as one report, whatever its size: for a scrape or a page on the box.
-
-    Args:
-        window: `WindowRecorder.since_start`.
-        gathered: As for a report.
-        device: Who this is.
-        boot_id: Of which boot.
-    """
-    box = _box(gathered, window, (window.rejected,) * 2, (window.overflow,) * 2)
-    head = TelemetryReport(
-        device=device,
-        boot_id=boot_id,
-        started_s=_seconds(window.start_ns),
-        seq=0,
-        start_s=_seconds(window.start_ns),
-        end_s=_seconds(window.end_ns),
-        box=box,
-    )
-    cameras = [
-        _camera(name, counts, CameraCounts(), gathered) for name, counts in gathered.ledger.cameras.items()
-    ]
-    return report_with(head, _pieces(cameras, window))
-
-
 def _pieces(cameras: list[CameraFigures], window: ClosedWindow) -> list[Piece]:
     """The cameras with their sketches; sketches of others stand under a camera of their own."""
     series: dict[str, list[Series]] = {camera.name: [] for camera in cameras}
     for (name, model), sketches in window.series.items():
         stages = tuple(sketch.histogram() for sketch in sketches)
         camera = name[:_TEXT_LENGTH]
-        series.setdefault(camera, []).append(Series(camera, _reported_model(model), stages))
+        series.setdefault(camera, []).append(Series(camera, reported_model(model), stages))
     known = {camera.name: camera for camera in cameras}
     return [(known.get(name, CameraFigures(name)), own) for name, own in series.items()]
 
@@ -194,7 +168,10 @@ def _box(gathered: Gathered, window: ClosedWindow, rejected: Count, overflow: Co
     )
 
 
-def _camera(name: str, counts: CameraCounts, before: CameraCounts, gathered: Gathered) -> CameraFigures:
+def camera_figures(
+    name: str, counts: CameraCounts, before: CameraCounts, gathered: Gathered
+) -> CameraFigures:
+    """A camera's counts, those in the window since `before`."""
     return CameraFigures(
         name=name,
         frames_in=(counts.frames_in - before.frames_in, counts.frames_in),
@@ -211,7 +188,8 @@ def _grown(counts: Mapping[str, int], before: Mapping[str, int]) -> dict[str, Co
     return {cause: (total - before.get(cause, 0), total) for cause, total in counts.items()}
 
 
-def _reported_model(model: ModelRef) -> ReportedModel:
+def reported_model(model: ModelRef) -> ReportedModel:
+    """A model as reports name it."""
     return ReportedModel(
         model.name[:_TEXT_LENGTH], model.version[:_TEXT_LENGTH], model.sha256[:DIGEST_LENGTH]
     )

@@ -8,6 +8,7 @@ import random
 from pathlib import Path
 
 from vedette.telemetry.sketch import Sketch
+from vedette.wire.messages import LatencyMs, ModelRef
 from vedette.wire.sketch_bits import Histogram
 from vedette.wire.telemetry import (
     STAGES,
@@ -26,6 +27,10 @@ from vedette.wire.telemetry import (
 )
 
 VECTORS = Path(__file__).resolve().parents[2] / "vectors" / "telemetry"
+FIRST = ModelRef("person", "1", "a" * 64)
+SECOND = ModelRef("person", "2", "b" * 64)
+LATENCY = LatencyMs(transport=0.1, queue=0.4, preprocess=0.2, infer=4.6, postprocess=0.3, total=5.6)
+S = 1_000_000_000
 MODEL = ReportedModel("person", "1", "a3b4c5d6e7f8")
 
 

@@ -8,10 +8,12 @@ import time
 
 import msgspec
 import pytest
+from tests.unit.telemetry.recorded import FIRST, LATENCY, SECOND, S
 
 from vedette.errors import StorageError
 from vedette.telemetry.ledger import CameraCounts, LedgerSnapshot
-from vedette.telemetry.report import Gathered, Moment, Reporter, snapshot
+from vedette.telemetry.metrics import metrics_snapshot
+from vedette.telemetry.report import Gathered, Moment, Reporter
 from vedette.telemetry.sketch import Sketch
 from vedette.telemetry.window import MAX_SERIES, OTHER_SERIES, WindowRecorder
 from vedette.wire.messages import LatencyMs, ModelRef
@@ -26,11 +28,6 @@ from vedette.wire.telemetry import (
     deliver_of,
     pieces_of,
 )
-
-FIRST = ModelRef("person", "1", "a" * 64)
-SECOND = ModelRef("person", "2", "b" * 64)
-LATENCY = LatencyMs(transport=0.1, queue=0.4, preprocess=0.2, infer=4.6, postprocess=0.3, total=5.6)
-S = 1_000_000_000
 
 
 class Outbox:
@@ -205,9 +202,13 @@ def test_since_the_start_is_not_disturbed_by_what_is_put_back() -> None:
     window.record("front", FIRST, LATENCY, 0.1)
     sources = {"front": ProcessFigures(1, 2)}
     gathered = msgspec.structs.replace(counts(2, "front"), sources=sources)
-    report = snapshot(window.since_start(61 * S), gathered, device="box", boot_id="boot")
-    assert total_counts([report]) == {("front", "1"): 2}
-    (row,) = report.cameras.rows()
+    snapshot = metrics_snapshot(window.since_start(61 * S), gathered)
+    ((series,), deliver) = snapshot.series, snapshot.deliver
+    assert {stage.stage: stage.count for stage in series.stages} == dict.fromkeys(STAGES[:6], 2)
+    assert deliver is not None
+    assert deliver.count == 2
+    assert deliver.sum_s == pytest.approx(0.0002)
+    (row,) = snapshot.cameras.rows()
     assert (row.ok, row.source) == ((2, 2), ProcessFigures(1, 2))
 
 
