@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all bench crash soak check format clean
+.PHONY: demo mosquitto test test-all bench crash soak check format clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -20,7 +20,20 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 demo: $(VENV)/.demo
 	@$(BIN)/python tools/demo.py
 
-test: $(VENV)/.dev
+# The broker of the tests; where it is missing and may not be installed, they skip and say what to install.
+mosquitto:
+	@PATH="$$PATH:/usr/sbin:/usr/local/sbin"; if command -v mosquitto >/dev/null; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ]; then as_root=; else as_root="sudo -n"; fi; \
+	if command -v apt-get >/dev/null && { [ -z "$$as_root" ] || $$as_root true 2>/dev/null; }; then \
+	  echo "Installing Mosquitto, the broker of the tests ..." >&2; \
+	  { $$as_root apt-get install -y -qq --no-install-recommends mosquitto || \
+	    { $$as_root apt-get update -qq && $$as_root apt-get install -y -qq --no-install-recommends mosquitto; }; \
+	  } >/dev/null || true; \
+	fi; \
+	command -v mosquitto >/dev/null || \
+	  echo "Mosquitto is missing: its tests will be skipped; install it with 'apt-get install mosquitto'" >&2
+
+test: $(VENV)/.dev mosquitto
 	$(BIN)/python -m pytest -n 2 tests
 
 # The tests on every Python that is installed and supported; each gets a virtual environment of its own.

@@ -62,7 +62,7 @@ class Place:
 
 
 class Conversation:
-    """A connection; implements `paho_client.Listener`."""
+    """A connection; implements `listener.Listener`."""
 
     def __init__(
         self,
@@ -148,8 +148,10 @@ class Conversation:
 
     def on_granted(self, refusals: Sequence[str]) -> None:
         """SUBACK came: now the connection is up."""
+        if self._asked is None:
+            return  # an answer to nothing
         # A broker that answers fewer than it was asked has not granted the others.
-        for wanted, reason in itertools.zip_longest(self._asked or (), refusals, fillvalue="no answer"):
+        for wanted, reason in itertools.zip_longest(self._asked, refusals, fillvalue="no answer"):
             if reason and not isinstance(wanted, str):
                 self._refused.append(Refused(wanted.filter, reason))
         self._open()

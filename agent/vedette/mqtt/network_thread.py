@@ -132,8 +132,11 @@ class NetworkThread:
     def _connect(self) -> None:
         """One connection, and what became of it."""
         try:
+            will = self._make_will()
+            if self._ending():
+                return
             self._conversation = Conversation(
-                self._options, self._subscriptions, self._make_will(), self._standing, self._place()
+                self._options, self._subscriptions, will, self._standing, self._place()
             )
             self._conversation.run()
         except LinkLostError as error:

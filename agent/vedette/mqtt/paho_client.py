@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
@@ -21,7 +21,6 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from vedette.errors import UnavailableError
 from vedette.mqtt.loss import LinkLostError, disconnected
-from vedette.mqtt.packet_size import LARGEST_PACKET_BYTES
 from vedette.mqtt.port import Arrived, Limits, Outgoing
 from vedette.mqtt.protocol_choice import MQTT_5
 from vedette.mqtt.sockets import stream_loss
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from paho.mqtt.client import ConnectFlags, DisconnectFlags, MQTTMessage
     from paho.mqtt.reasoncodes import ReasonCode
 
+    from vedette.mqtt.listener import Listener
     from vedette.mqtt.port import BrokerOptions, Subscription
 
 WILL_DELAY_S = 30
@@ -41,38 +41,6 @@ _OVERRIDDEN = ("_create_socket", "_sock_recv", "_sock_send", "_packet_read", "_s
 _PUBLISH = 0x30
 # Topic and packet identifier stand in the first bytes of a PUBLISH.
 _HEAD_BYTES = 2 + 65_535 + 2
-
-
-class Listener(Protocol):
-    """What a connection tells; called on the thread that drives it, only to take a note."""
-
-    def on_accepted(self, code: int, text: str, limits: Limits, *, session_present: bool) -> None:
-        """CONNACK came; `code` 0 is welcome."""
-        ...
-
-    def on_granted(self, refusals: Sequence[str]) -> None:
-        """SUBACK came; one text for each subscription, empty where it was granted."""
-        ...
-
-    def on_arrived(self, event: Arrived) -> None:
-        """A message came."""
-        ...
-
-    def on_acknowledged(self, mid: int, error: str) -> None:
-        """PUBACK came."""
-        ...
-
-    def on_ended(self, loss: LinkLostError) -> None:
-        """The connection is over."""
-        ...
-
-    def on_too_large(self, size_bytes: int) -> None:
-        """A packet larger than we allow was read around."""
-        ...
-
-    def on_fault(self, error: Exception) -> None:
-        """A message or a note could not be understood; it is left out."""
-        ...
 
 
 class PahoClient:
@@ -378,7 +346,7 @@ class _Client(paho.Client):
         properties: Properties | None,
     ) -> None:
         try:
-            limits = _limits(int(self.protocol), properties)
+            limits = _limits(int(self.protocol), properties, self._largest_bytes)
             self._listener.on_accepted(
                 reason.value, str(reason), limits, session_present=bool(flags.session_present)
             )
@@ -438,17 +406,18 @@ def _properties_of(packet: int) -> Properties:
     return Properties(packet)  # type: ignore[no-untyped-call]
 
 
-def _limits(protocol: int, properties: Properties | None) -> Limits:
+def _limits(protocol: int, properties: Properties | None, largest_bytes: int) -> Limits:
+    """What the broker told; not every one tells how large a packet may be, so our own limit holds as well."""
     if protocol != MQTT_5:
         return Limits(
             protocol=protocol,
-            max_packet_bytes=LARGEST_PACKET_BYTES,
+            max_packet_bytes=largest_bytes,
             receive_maximum=RECEIVE_MAXIMUM_3_1_1,
             shared_subscriptions=False,
         )
     return Limits(
         protocol=protocol,
-        max_packet_bytes=getattr(properties, "MaximumPacketSize", LARGEST_PACKET_BYTES),
+        max_packet_bytes=min(largest_bytes, getattr(properties, "MaximumPacketSize", largest_bytes)),
         receive_maximum=getattr(properties, "ReceiveMaximum", 65_535),
         retain=bool(getattr(properties, "RetainAvailable", 1)),
         shared_subscriptions=bool(getattr(properties, "SharedSubscriptionAvailable", 1)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from typing import TYPE_CHECKING
 
@@ -179,7 +180,7 @@ def test_what_is_above_our_limit_is_kept_away_by_the_broker(
     """10 MB for a box that takes 1 MiB: it never comes; exactly 1 MiB does, and so does what follows."""
     limit = 1 << 20
     connection = connections.to(broker.port, LISTEN, max_packet_bytes=limit)
-    sender = connections.to(broker.port)
+    sender = connections.to(broker.port, max_packet_bytes=16 << 20)
     connected(connection)
     connected(sender)
     assert deliver(sender, Outgoing("a/b", bytes(10_000_000))) == ""
@@ -188,6 +189,18 @@ def test_what_is_above_our_limit_is_kept_away_by_the_broker(
     assert deliver(sender, Outgoing("a/b", b"good")) == ""
     assert len(await_event(connection, Arrived).payload) == whole
     assert await_event(connection, Arrived, within_s=1.0).payload == b"good"
+
+
+def test_a_broker_that_tells_no_limit_gets_nothing_above_ours(
+    tmp_path: Path, connections: Connections
+) -> None:
+    """Case 30: rumqttd tells none, and hangs up on what is larger than it takes."""
+    with Iotcore(tmp_path, max_payload_bytes=20_000) as broker:
+        connection = connections.to(broker.port, max_packet_bytes=12_000)
+        assert connected(connection).limits.max_packet_bytes == 12_000
+        with pytest.raises(BadInputError, match="12000"):
+            connection.publish(Outgoing("a/b", bytes(40_000)))
+        assert deliver(connection, Outgoing("a/b", bytes(11_900))) == ""
 
 
 def test_as_many_are_in_flight_as_the_broker_told(tmp_path: Path, connections: Connections) -> None:
@@ -277,3 +290,11 @@ def test_a_broker_of_the_old_version_is_found_out_and_used(
         assert deliver(connection, Outgoing("a/b", bytes(size), content_type="x/y", expiry_s=5)) == ""
         arrived = await_event(connection, Arrived)
         assert (len(arrived.payload), arrived.content_type) == (size, "")
+
+
+def test_without_mosquitto_a_test_skips_and_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda *_arguments, **_options: None)
+    with pytest.raises(pytest.skip.Exception, match="apt-get install mosquitto"):
+        Mosquitto(tmp_path)

@@ -124,7 +124,7 @@ def test_threads_that_never_come_back_are_not_made_without_end(
     connection.start()
     for _ in range(MAX_ABANDONED):
         await_event(connection, Lost)
-    assert connection.next_event(1.5) is None
+    assert connection.next_event(0.8) is None
     assert len(_network_threads()) == MAX_ABANDONED + 1
     age_s = connection.health().thread_age_s
     assert age_s > QUICK.deaf_after_s, "who watches from outside sees it"
@@ -163,10 +163,10 @@ def test_the_age_of_thread_and_broker_are_told(broker: Mosquitto, connections: C
     connection = connections.to(broker.port, keepalive_s=1)
     assert connection.health().broker_age_s is None
     connected(connection)
-    end_s = time.monotonic() + 2.5
+    end_s = time.monotonic() + 2.1
     while time.monotonic() < end_s:
         connection.next_event(0.1)
         health = connection.health()
         assert health.thread_age_s < 1.0
         assert health.broker_age_s is not None
-        assert health.broker_age_s < 2.0, "pings go round while nothing else does"
+        assert health.broker_age_s < 1.9, "pings go round while nothing else does"
