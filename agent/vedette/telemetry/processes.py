@@ -16,7 +16,7 @@ MAX_THREADS = 256  # of one process; more are not looked at
 MAX_THREAD_NAMES = 12
 _MAX_BYTES = 1 << 14
 _NS_PER_MS = 1_000_000
-_KIB = re.compile(rb"^(Rss|Pss|VmRSS): +([0-9]+) kB", re.MULTILINE)
+_KIB = re.compile(rb"^(Rss|Pss|VmRSS):\s+([0-9]+) kB", re.MULTILINE)
 
 
 class ProcessReader:
