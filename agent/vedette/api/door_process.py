@@ -15,14 +15,19 @@ from vedette.api.admission import Admission
 from vedette.api.camera_views import CameraViews
 from vedette.api.control import ask
 from vedette.api.door_messages import Answers, Seen, Unview, View
-from vedette.api.figures import render
 from vedette.api.frame_desk import FrameDesk
 from vedette.api.guard import Guard
 from vedette.api.health import HealthService
 from vedette.api.inference import InferenceService
 from vedette.api.inquiry import Inquiry
 from vedette.api.listening import host_names, open_listener
-from vedette.api.messages import AgentStatus, DescribeRequest, ModelDescription, StatusRequest
+from vedette.api.messages import (
+    AgentStatus,
+    DescribeRequest,
+    MetricsRequest,
+    ModelDescription,
+    StatusRequest,
+)
 from vedette.api.preview import PreviewService
 from vedette.api.starlette_app import build_app
 from vedette.api.traffic import Traffic
@@ -33,6 +38,8 @@ from vedette.frame.channel import PeerGoneError
 from vedette.frame.ring import Ring, RingHandles
 from vedette.source.messages import Ended, Opened, RefuseRing, SourceFailed, StopSource, UseRing
 from vedette.source.port import SourceInfo
+from vedette.telemetry.metrics import MetricsSnapshot
+from vedette.telemetry.prometheus import render
 from vedette.wire.pixels import PixelFormat, describe
 
 if TYPE_CHECKING:
@@ -150,9 +157,9 @@ class Door:
         return msgspec.json.decode(self._ask(DescribeRequest()), type=ModelDescription)
 
     def _figures(self) -> bytes:
-        return render(self._status())
+        return render(msgspec.json.decode(self._ask(MetricsRequest()), type=MetricsSnapshot))
 
-    def _ask(self, request: StatusRequest | DescribeRequest) -> bytes:
+    def _ask(self, request: StatusRequest | DescribeRequest | MetricsRequest) -> bytes:
         return ask(Path(self._spec.control_socket), request, timeout_s=ASK_TIMEOUT_S)
 
 

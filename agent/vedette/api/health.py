@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vedette.api.http_answer import HttpAnswer, json_answer
+from vedette.telemetry.prometheus import CONTENT_TYPE
 
 if TYPE_CHECKING:
     from vedette.api.inference import InferenceService
     from vedette.api.inquiry import Inquiry
     from vedette.api.messages import AgentStatus
-
-METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class HealthService:
@@ -59,4 +58,4 @@ class HealthService:
         Raises:
             VedetteError: The daemon gives no figures.
         """
-        return HttpAnswer(200, await self._figures.get(), METRICS_TYPE)
+        return HttpAnswer(200, await self._figures.get(), CONTENT_TYPE)

@@ -45,11 +45,20 @@ def build_app(
 
     model = "/v2/models/{name}"
     version = model + "/versions/{version}"
+    # Routes are tried in this order: what is asked most stands first.
     routes = [
-        Route("/", _get(lambda _: _now(HttpAnswer(307, b"", headers=(("Location", "/preview"),))))),
+        *(Route(prefix + "/infer", infer, methods=["POST"]) for prefix in (model, version)),
         Route("/v2", _get(lambda _: _now(inference.server_metadata()))),
         Route("/v2/health/live", _get(lambda _: _now(health.live()))),
         Route("/v2/health/ready", _get(lambda _: health.ready())),
+        *(
+            Route(prefix, _get(lambda r: inference.model_metadata(*_model_of(r))))
+            for prefix in (model, version)
+        ),
+        *(
+            Route(prefix + "/ready", _get(lambda r: inference.model_ready(*_model_of(r))))
+            for prefix in (model, version)
+        ),
         Route("/healthz", _get(lambda _: health.healthy())),
         Route("/readyz", _get(lambda _: health.ready())),
         Route("/metrics", _get(lambda _: health.metrics())),
@@ -57,13 +66,8 @@ def build_app(
         Route("/preview/state", _get(lambda _: preview.state())),
         Route("/preview/picture/{camera}", _get(lambda r: preview.picture(r.path_params["camera"]))),
         Route("/preview/{page}", _get(lambda r: _page(preview, r.path_params["page"]))),
+        Route("/", _get(lambda _: _now(HttpAnswer(307, b"", headers=(("Location", "/preview"),))))),
     ]
-    for prefix in (model, version):
-        routes += [
-            Route(prefix, _get(lambda r: inference.model_metadata(*_model_of(r)))),
-            Route(prefix + "/ready", _get(lambda r: inference.model_ready(*_model_of(r)))),
-            Route(prefix + "/infer", infer, methods=["POST"]),
-        ]
     return Starlette(routes=routes, exception_handlers={HTTPException: _not_routed})
 
 

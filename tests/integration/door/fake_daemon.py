@@ -25,6 +25,7 @@ from vedette.api.messages import (
     AgentStatus,
     CameraStatus,
     DescribeRequest,
+    MetricsRequest,
     ModelDescription,
     StatusRequest,
 )
@@ -36,6 +37,10 @@ from vedette.frame.producer import RingProducer
 from vedette.frame.reader import RingReader
 from vedette.frame.ring import Ring, create_ring
 from vedette.source.messages import Opened, StopSource, UseRing
+from vedette.telemetry.ledger import CameraCounts, LedgerSnapshot
+from vedette.telemetry.metrics import metrics_snapshot
+from vedette.telemetry.report import Gathered
+from vedette.telemetry.window import WindowRecorder
 from vedette.vision.picture import picture_from_buffer, to_bgr
 from vedette.vision.tensors import TensorInfo
 from vedette.wire.messages import (
@@ -49,6 +54,7 @@ from vedette.wire.messages import (
     SelfTest,
     Skipped,
 )
+from vedette.wire.telemetry import BoxFigures
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,6 +65,7 @@ if TYPE_CHECKING:
 
     from vedette.api.messages import Request
     from vedette.frame.reader import Lease
+    from vedette.telemetry.metrics import MetricsSnapshot
     from vedette.wire.pixels import FrameFormat
 
 MODEL = ModelRef("redness", "3", "ab" * 32)
@@ -257,8 +264,8 @@ class FakeDaemon:
                 continue
             lease = reader.take()
             if lease is None:
-                if reader.about_to_sleep():
-                    select.select([reader.doorbell], [], [], 0.05)
+                if reader.about_to_sleep() and select.select([reader.doorbell], [], [], 0.05)[0]:
+                    os.eventfd_read(reader.doorbell)
                 continue
             self.formats.append(lease.frame_format)
             result = answer(lease)
@@ -312,8 +319,20 @@ class FakeDaemon:
             if self.description is None:
                 raise UnavailableError("the agent gave no description; it may be ending")
             return msgspec.json.encode(self.description)
+        if isinstance(request, MetricsRequest):
+            return msgspec.json.encode(self.figures())
         assert isinstance(request, StatusRequest)
         return msgspec.json.encode(self.status())
+
+    @staticmethod
+    def figures() -> MetricsSnapshot:
+        """What the daemon counted: five answers of one camera."""
+        window = WindowRecorder(0)
+        for _ in range(5):
+            window.record("front", MODEL, LATENCY, 0.05)
+        ledger = LedgerSnapshot({"front": CameraCounts(frames_in=120, ok=5, dropped={"superseded": 115})})
+        gathered = Gathered(ledger=ledger, box=BoxFigures())
+        return metrics_snapshot(window.since_start(60_000_000_000), gathered)
 
     def status(self) -> AgentStatus:
         """What the daemon says of itself."""

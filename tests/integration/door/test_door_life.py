@@ -194,6 +194,7 @@ def test_health_and_figures_follow_the_daemon(tmp_path: Path) -> None:
         metrics = ask(daemon.url, "/metrics")
         assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
         assert b'vedette_frames_in_total{camera="front"} 120' in metrics.body
+        assert b'cause="superseded"} 115' in metrics.body
         assert ask(daemon.url, "/", method="GET").headers["location"] == "/preview"
         daemon.stop_control()
         until(lambda: ask(daemon.url, "/healthz").status == 503, "the daemon is not there")

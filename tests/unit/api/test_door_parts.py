@@ -16,14 +16,12 @@ from hypothesis import strategies as st
 
 from vedette.api.admission import Admission
 from vedette.api.deadline import Deadline
-from vedette.api.figures import render
 from vedette.api.guard import Guard
 from vedette.api.http_answer import error_answer
 from vedette.api.inquiry import Inquiry
 from vedette.api.latency_history import MAX_CAMERAS, STAGES, STEP_S, STEPS, LatencyHistory
 from vedette.api.listening import open_listener
 from vedette.api.matching import MAX_APART_FRAMES, Match, match
-from vedette.api.messages import AgentStatus, CameraStatus
 from vedette.api.refusal import RequestRefusedError
 from vedette.clock import ManualClock
 from vedette.errors import ConfigError, UnavailableError
@@ -251,32 +249,6 @@ def test_plots_forget_and_stay_bounded() -> None:
     assert len(history.series(now_ns)["front"].age_s) <= STEPS
     assert len(history.series(1)) <= MAX_CAMERAS
     assert history.series(now_ns * 10) == {}
-
-
-def test_figures_are_text_for_prometheus_with_closed_labels() -> None:
-    """Each sample once, names escaped, nothing but camera and cause as labels."""
-    camera = CameraStatus(
-        camera='a"b\\c\n',
-        state="running",
-        live=True,
-        fps=9.0,
-        frames_in=12,
-        ok=9,
-        dropped={"stale": 2},
-        failed={"infer": 1},
-        in_flight=0,
-        source_restarts=3,
-    )
-    status = AgentStatus(
-        agent="1", device="d", uptime_s=2.5, model=None, engine=None, worker_restarts=0, cameras=(camera,)
-    )
-    lines = render(status).decode().splitlines()
-    samples = [line for line in lines if not line.startswith("#")]
-    assert 'vedette_frames_dropped_total{camera="a\\"b\\\\c\\n",cause="stale"} 2' in samples
-    assert "vedette_model_ready 0" in samples
-    assert len({line.rpartition(" ")[0] for line in samples}) == len(samples)
-    for line in samples:
-        assert f"# TYPE {line.partition('{')[0].partition(' ')[0]} " in "\n".join(lines)
 
 
 # Where it listens -----------------------------------------------------------------------------------------
