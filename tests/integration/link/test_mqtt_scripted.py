@@ -16,6 +16,7 @@ from tests.stubs.mqtt_scripted import (
     publish,
 )
 from tests.stubs.mqtt_waiting import Connections, await_event, connected, deliver
+from tests.stubs.processes import open_descriptors
 from tests.stubs.waiting import until
 
 from vedette.mqtt.port import Arrived, Connected, Lost, Outgoing, Refused, Subscription
@@ -361,3 +362,19 @@ def test_a_stop_interrupts_the_pause(connections: Connections) -> None:
     began_s = time.monotonic()
     assert connection.stop(5.0)
     assert time.monotonic() - began_s < 2.0
+
+
+def test_many_connections_leave_no_descriptor_behind(connections: Connections) -> None:
+    def part(peer: Peer) -> None:
+        peer.expect(1)
+        if peer.number % 2:
+            peer.send(WELCOME_5)
+
+    with ScriptedBroker(part) as broker:
+        connection = connections.to(broker.port, retry_min_s=0.001, retry_max_s=0.002)
+        connection.start()
+        until(lambda: broker.connections > 10, "the first connections")
+        before = open_descriptors()
+        until(lambda: broker.connections > 110, "a hundred more")
+        assert open_descriptors() <= before + 3
+        assert connection.stop()
