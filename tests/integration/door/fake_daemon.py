@@ -169,6 +169,7 @@ class FakeDaemon:
 
     def __init__(self, folder: Path, *, listen: str = "127.0.0.1:0", **changes: object) -> None:
         self.control_path = folder / "control.sock"
+        self.environment: dict[str, str] = {}
         spec = DoorSpec(listen=listen, control_socket=str(self.control_path), slot_bytes=SLOT_BYTES, slots=3)
         self.spec = msgspec.structs.replace(spec, **changes)
         self.description: ModelDescription | None = READY
@@ -198,6 +199,7 @@ class FakeDaemon:
             [sys.executable, "-m", "vedette.api.door", *arguments],
             pass_fds=(theirs.fileno(),),
             stdin=subprocess.DEVNULL,
+            env={**os.environ, **self.environment},
         )
         theirs.close()
         self.channel: Channel[FromDoor] = Channel(ours, FromDoor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import struct
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -344,6 +345,23 @@ def test_two_doors_share_no_address_and_a_unix_socket_serves(tmp_path: Path) -> 
             assert second.process.wait(10) == 69
             assert "another program answers" in str(second.heard()[-1])
         assert ask(daemon.where, "/healthz").status == 200
+
+
+def test_without_httptools_the_other_parser_serves(tmp_path: Path) -> None:
+    """A box may lack the C parser; h11 gives the same answers, and is guarded in the same way."""
+    (tmp_path / "httptools.py").write_text("raise ImportError('not on this box')\n", encoding="utf-8")
+    daemon = FakeDaemon(tmp_path, head_timeout_s=0.3)
+    daemon.environment["PYTHONPATH"] = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
+    with daemon:
+        daemon.lend_ring()
+        until(lambda: ask(daemon.url, "/readyz").status == 200, "the door is ready")
+        assert boxes_of(infer_pixels(daemon.url, scene())) == [[20, 30, 60, 50]]
+        with connect(daemon.url) as connection:
+            for _ in range(2):
+                send_request(connection, "GET", "/v2")
+                assert read_answer(connection).status == 200
+            connection.sendall(b"GET / HTTP/1.1\r\n")
+            assert connection.recv(100) == b"", "a head that does not come ends the connection"
 
 
 def test_pixels_reach_the_slot_whatever_the_network_does_with_the_body(daemon: FakeDaemon) -> None:
