@@ -67,6 +67,7 @@ class Door:
         clock = SystemClock()
         self._control = control
         self._spec = spec
+        self.error: VedetteError | None = None
         self._asking = ThreadPoolExecutor(1, "asking")
         self._decoding = ThreadPoolExecutor(2, "decoding")
         self._drawing = ThreadPoolExecutor(1, "drawing", initializer=_yield_to_frames)
@@ -128,8 +129,15 @@ class Door:
             while (received := self._control.receive()) is not None:
                 self._hear(*received)
         except PeerGoneError:
-            self.server.should_exit = self.server.force_exit = True
-            asyncio.get_running_loop().remove_reader(self._control.fileno())
+            self._end()
+        except VedetteError as error:  # a daemon of another version, or a ring that is none
+            self.error = error
+            self._end()
+
+    def _end(self) -> None:
+        """Whoever would hear of requests under way is gone: they are not waited for."""
+        self.server.should_exit = self.server.force_exit = True
+        asyncio.get_running_loop().remove_reader(self._control.fileno())
 
     def _hear(self, message: ToDoor, fds: list[int]) -> None:
         if isinstance(message, Answers):
@@ -146,7 +154,7 @@ class Door:
             self.desk.close("the agent is ending")
             self.server.should_exit = True
         elif isinstance(message, RefuseRing):
-            self.desk.close(message.reason)
+            self.desk.refuse(message.reason)
 
     # On the asking thread ---------------------------------------------------------------------------------
 
@@ -180,10 +188,16 @@ def run(control: Channel[ToDoor], spec: DoorSpec) -> int:
     picture = describe(spec.slot_bytes // 3, 1, PixelFormat.RGB24)
     info = SourceInfo(format=picture, live=False, fps=0.0, description=f"HTTP on {address}")
     control.send(Opened(info, spec.slot_bytes))
-    asyncio.run(_serve(control, spec, listener))
+    failure = asyncio.run(_serve(control, spec, listener))
+    if failure is not None:
+        control.send(SourceFailed(failure.exit_code, failure.cause, failure.cure, retry=True))
+        return failure.exit_code
     control.send(Ended())
     return 0
 
 
-async def _serve(control: Channel[ToDoor], spec: DoorSpec, listener: socket.socket) -> None:
-    await Door(control, spec).run(listener)
+async def _serve(control: Channel[ToDoor], spec: DoorSpec, listener: socket.socket) -> VedetteError | None:
+    """The event loop's part; what ended it, if it was no wish of the daemon's."""
+    door = Door(control, spec)
+    await door.run(listener)
+    return door.error

@@ -30,7 +30,7 @@ class ClientGoneError(Exception):
 
 
 class FrameDesk:
-    """Puts frames into the ring and hands outcomes out."""
+    """Puts frames into the ring and hands outcomes out; `closed` says why it takes none, where it knows."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -39,7 +39,7 @@ class FrameDesk:
         self._space = asyncio.Event()
         self._turn = asyncio.Lock()
         self._pending: dict[int, asyncio.Future[Result]] = {}
-        self._closed = ""
+        self.closed = ""
         self.waiting = 0
         self.unclaimed = 0
 
@@ -64,6 +64,10 @@ class FrameDesk:
         self._ring, self._producer = ring, RingProducer(ring, self._clock)
         asyncio.get_running_loop().add_reader(ring.handles.space, self._space.set)
         self._space.set()
+
+    def refuse(self, why: str) -> None:
+        """There is no memory for a ring; who asks is told so."""
+        self.closed = why
 
     def pulse(self) -> None:
         """Show the daemon that the event loop runs."""
@@ -104,7 +108,7 @@ class FrameDesk:
 
     def close(self, why: str) -> None:
         """Take no further frame; who waits is told."""
-        self._closed = why
+        self.closed = why
         pending, self._pending = self._pending, {}
         for outcome in pending.values():
             if not outcome.done():
@@ -158,7 +162,7 @@ class FrameDesk:
     def _fitting(self, frame: RequestFrame) -> RingProducer:
         producer = self._producer
         if producer is None:
-            raise not_now(self._closed or "no model takes frames yet", cure="see /readyz")
+            raise not_now(self.closed or "no model takes frames yet", cure="see /readyz")
         if not producer.fits(frame.format.frame_bytes):
             raise not_now("the ring of frames was replaced by a smaller one meanwhile")
         return producer

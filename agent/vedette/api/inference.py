@@ -90,7 +90,7 @@ class InferenceService:
         if not described.ready or described.model is None:
             raise not_now(described.reason or "no model is ready", retry_after_s=described.retry_after_s)
         if not self._desk.lent:
-            raise not_now("the model is ready, the door's ring is not yet there")
+            raise not_now(self._desk.closed or "the model is ready, the door's ring is not yet there")
         return described, described.model
 
     async def model(self, name: str, version: str) -> ModelDescription:

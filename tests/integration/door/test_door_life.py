@@ -19,7 +19,7 @@ from tests.stubs.processes import alive
 from tests.stubs.waiting import until
 
 from vedette.api.uvicorn_server import MAX_CONNECTIONS, MAX_HEAD_BYTES
-from vedette.source.messages import Ended, StopSource
+from vedette.source.messages import Ended, SourceFailed, StopSource, UseRing
 from vedette.wire.messages import Detection, Label, Result
 from vedette.wire.pixels import PixelFormat, describe
 
@@ -170,6 +170,19 @@ def test_a_daemon_that_dies_takes_the_door_with_it(tmp_path: Path) -> None:
         os.kill(parent.pid, signal.SIGKILL)
         parent.wait(10)
         until(lambda: not alive(door), "the door is gone")
+
+
+def test_a_ring_that_is_none_ends_the_door_with_the_reason(tmp_path: Path) -> None:
+    """Nothing of it is touched; the daemon is told, and may start another door."""
+    with FakeDaemon(tmp_path) as daemon:
+        fd = os.memfd_create("no-ring")
+        daemon.channel.send(UseRing(), [fd, fd])
+        os.close(fd)
+        assert daemon.process.wait(10) == 65
+        failed = daemon.heard()[-1]
+        assert isinstance(failed, SourceFailed)
+        assert failed.retry
+        assert "descriptors" in failed.cause
 
 
 def test_its_pulse_goes_on_while_nobody_asks(tmp_path: Path) -> None:
