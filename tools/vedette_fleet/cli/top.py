@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 PASSWORD_VARIABLE = "VEDETTE_MQTT_PASSWORD"  # noqa: S105 - its name, no password
 _PLAIN_PORT, _TLS_PORT = 1883, 8883
+_EVERY_DEVICE_S = 65.0  # devices report once a minute, unless they are told otherwise
 
 
 @click.command("top")
@@ -62,7 +63,7 @@ _PLAIN_PORT, _TLS_PORT = 1883, 8883
     "listen_s",
     type=click.FloatRange(0.1, 86_400),
     metavar="S",
-    help="How long; without --once the end of it all. 65 s see a report of every device.",
+    help="How long; with --once 65 by default, so that every device reports in it.",
 )
 @click.option("--json", "as_json", is_flag=True, help="JSON, one document a line, instead of a table.")
 def top(
@@ -102,7 +103,7 @@ def top(
     connection.start()
     try:
         if once:
-            feed.read_for(interval_s if listen_s is None else listen_s)
+            feed.read_for(_EVERY_DEVICE_S if listen_s is None else listen_s)
             _print(figures.view(feed.now_s()), feed.remark, as_json=as_json)
         else:
             _watch(feed, figures, interval_s, listen_s, as_json=as_json)
@@ -163,7 +164,10 @@ def _watch(
 
         def redraw() -> None:
             view = figures.view(feed.now_s())
-            live.update(render(view, height=live.console.height, remark=feed.remark), refresh=True)
+            live.update(
+                render(view, width=live.console.width, height=live.console.height, remark=feed.remark),
+                refresh=True,
+            )
 
         redraw()
         _draw_until(feed, redraw, interval_s, end_s)
@@ -185,5 +189,5 @@ def _print(view: FleetView, remark: str, *, as_json: bool) -> None:
 
     console = Console(width=None if sys.stdout.isatty() else 160)
     with console.capture() as captured:
-        console.print(render(view, height=1 << 20, remark=remark))
+        console.print(render(view, width=console.width, height=1 << 20, remark=remark))
     answer(captured.get().rstrip())
