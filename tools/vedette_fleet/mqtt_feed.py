@@ -39,7 +39,7 @@ class FleetFeed:
         self._figures = figures
         self._clock = clock
         self._utc_s = utc_s
-        self._was_connected = False
+        self._was_connected = self._heard = False
         self._lost = ""
 
     @property
@@ -47,6 +47,9 @@ class FleetFeed:
         """Empty when all is well."""
         dropped = self._connection.health().dropped_arrivals
         parts = [self._lost, f"{dropped:,} messages came faster than they were read" if dropped else ""]
+        if self._was_connected and not self._lost and not self._heard:
+            # Brokers grant subscriptions that their access lists make void.
+            parts.append("nothing from any device yet; if it stays so, may this user read vedette/1/#?")
         return "; ".join(filter(None, parts))
 
     def now_s(self) -> float:
@@ -63,6 +66,7 @@ class FleetFeed:
         while (left_s := end_s - self.now_s()) > 0:
             event = self._connection.next_event(min(_TURN_S, left_s))
             if isinstance(event, Arrived):
+                self._heard = True
                 self._figures.take(
                     Message(
                         event.topic,
