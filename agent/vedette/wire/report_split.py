@@ -86,11 +86,7 @@ class _Splitter:
         self._type = content_type
 
     def reports(self, pieces: Sequence[Piece]) -> list[TelemetryReport]:
-        whole = self._fitting(self._box, pieces)
-        if whole is not None:
-            return [whole]
-        first = [] if self._box is None else [self._box_alone(self._box)]
-        return [*first, *self._halves(pieces)]
+        return self._parts(self._box, pieces)
 
     def _fitting(self, box: BoxFigures | None, pieces: Sequence[Piece]) -> TelemetryReport | None:
         """A report of these, if it is small enough whatever its part's number."""
@@ -104,22 +100,25 @@ class _Splitter:
         numbered = msgspec.structs.replace(report, part=_MAX_PARTS, parts=_MAX_PARTS)
         return len(encode_report(numbered, self._type)) <= self._max_bytes
 
-    def _halves(self, pieces: Sequence[Piece]) -> list[TelemetryReport]:
-        if not pieces:
+    def _parts(self, box: BoxFigures | None, pieces: Sequence[Piece]) -> list[TelemetryReport]:
+        """Halves of halves; the box's figures stay with the first."""
+        if box is None and not pieces:
             return []
-        fitting = self._fitting(None, pieces)
+        fitting = self._fitting(box, pieces)
         if fitting is not None:
             return [fitting]
-        if len(pieces) == 1:
-            return self._one_camera(*pieces[0])
-        middle = len(pieces) // 2
-        return self._halves(pieces[:middle]) + self._halves(pieces[middle:])
+        if len(pieces) > 1:
+            middle = len(pieces) // 2
+            return self._parts(box, pieces[:middle]) + self._parts(None, pieces[middle:])
+        if box is not None:
+            return [self._box_alone(box), *self._parts(None, pieces)]
+        return self._one_camera(*pieces[0])
 
     def _one_camera(self, camera: CameraFigures, series: Sequence[Series]) -> list[TelemetryReport]:
         """Model by model; the counts stand in the first part only, since they would be added up."""
         if len(series) > 1:
             rest = CameraFigures(camera.name)
-            return self._halves([(rest if place else camera, [own]) for place, own in enumerate(series)])
+            return self._parts(None, [(rest if place else camera, [own]) for place, own in enumerate(series)])
         for scale in range(1, MAX_SCALE + 1):
             fitting = self._fitting(None, [(camera, [_coarse(own, scale) for own in series])])
             if fitting is not None:

@@ -136,27 +136,27 @@ def test_what_could_not_be_kept_is_in_the_next_report(room: int) -> None:
     reporter = reporter_of(window, max_bytes=1024, content_type=JSON_TYPE)
     rng = random.Random(7)  # noqa: S311 - reproducible data, no secret
     for camera in cameras:
-        for _ in range(30):
+        for _ in range(90):
             latency = LatencyMs(*(rng.lognormvariate(0, 0.8) for _ in range(6)))
             window.record(camera, FIRST, latency, 0.1)
     window.record(cameras[0], FIRST, msgspec.structs.replace(LATENCY, queue=-1.0), 0.1)
     with pytest.raises(StorageError):
-        reporter.report(moment(60), counts(30, *cameras, stale=2), outbox.keep)
+        reporter.report(moment(60), counts(90, *cameras, stale=2), outbox.keep)
     outbox.room = 1000
     window.record(cameras[5], SECOND, LATENCY, 0.1)
-    reporter.report(moment(120), counts(32, *cameras, stale=3), outbox.keep)
+    reporter.report(moment(120), counts(92, *cameras, stale=3), outbox.keep)
     reports = outbox.reports()
     totals = total_counts(reports)
     assert totals.pop((cameras[5], "2")) == 1
-    assert totals == {(camera, "1"): 31 if camera == cameras[0] else 30 for camera in cameras}
+    assert totals == {(camera, "1"): 91 if camera == cameras[0] else 90 for camera in cameras}
     rows = [row for report in reports for row in report.cameras.rows()]
     for camera in cameras:
         own = [row for row in rows if row.name == camera]
-        assert sum(row.ok[0] for row in own) == 32
+        assert sum(row.ok[0] for row in own) == 92
         assert sum(row.dropped["stale"][0] for row in own) == 3
-        assert max(row.ok[1] for row in own) == 32
+        assert max(row.ok[1] for row in own) == 92
     boxes = [report.box for report in reports if report.box is not None]
-    assert sum(deliver_of(box).count for box in boxes) == 182
+    assert sum(deliver_of(box).count for box in boxes) == 542
     assert sum(box.rejected[0] for box in boxes) == 1
     assert boxes[-1].rejected[1] == 1
     last = [report for report in reports if report.seq == 2]
