@@ -39,6 +39,7 @@ MAX_KEY = math.ceil(math.log(MAX_VALUE_MS) / LOG_GAMMA)
 
 _NS = 1e6
 _END = 0xA5  # read last; after a damaged byte it most likely reads as something else
+_HEAD_SYMBOLS = 16  # what a histogram takes beside its bins
 _SIGNIFICANT_BITS = 16
 _GAP = 4  # empty bins in a row before the rest of the gap is a length
 _RARE = 4  # neighbourhoods that hold less are told apart exactly
@@ -128,7 +129,10 @@ def decode_histograms(blob: bytes) -> list[list[Histogram]]:
 def symbols(rows: Iterable[Iterable[Histogram]]) -> int:
     """An upper bound of how many numbers the bins take."""
     return sum(
-        max(histogram.bins) - min(histogram.bins) + 1 for row in rows for histogram in row if histogram.bins
+        _HEAD_SYMBOLS + (max(histogram.bins) - min(histogram.bins) + 1 if histogram.bins else 0)
+        for row in rows
+        for histogram in row
+        if histogram.count
     )
 
 
@@ -205,6 +209,7 @@ class _Reader:
         decoder, odds = self._decoder, self._odds
         if not decoder.bit(odds.there):
             return Histogram()
+        self._spend(_HEAD_SYMBOLS)
         scale = decoder.number(odds.scale)
         if not decoder.bit(odds.same_count):
             self._count = decoder.number(odds.total)
@@ -231,9 +236,9 @@ class _Reader:
         bins: dict[int, int] = {}
         context = _Context()
         while left:
-            self._symbols_left -= 1
-            if not lowest <= at <= highest or self._symbols_left < 0:
-                raise BadInputError(f"a histogram with a bin {at} at scale {scale}, or too many of them")
+            self._spend(1)
+            if not lowest <= at <= highest:
+                raise BadInputError(f"a histogram with a bin {at} at scale {scale}")
             count = decoder.number(counts[context.index])
             if count > left:
                 raise BadInputError("a histogram whose bins hold more values than it says")
@@ -245,6 +250,11 @@ class _Reader:
                 at += decoder.number(self._odds.gap)
                 context = _Context()
         return bins
+
+    def _spend(self, symbols: int) -> None:
+        self._symbols_left -= symbols
+        if self._symbols_left < 0:
+            raise BadInputError(f"a sketch blob of more than {MAX_SYMBOLS} numbers")
 
 
 class _Context:

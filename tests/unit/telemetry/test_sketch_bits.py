@@ -214,3 +214,13 @@ def assert_refused(fields: Sequence[tuple[int, int]], why: str) -> None:
 def test_figures_that_cannot_be_are_refused(histogram: Histogram, why: str) -> None:
     with pytest.raises(BadInputError, match=why):
         decode_histograms(encode_histograms([[histogram]]))
+
+
+def test_a_small_blob_cannot_keep_a_reader_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stranger's encoder without our limits: what costs little to send may not cost much to read."""
+    one = sketch_of([1.0]).histogram()
+    with monkeypatch.context() as patched:
+        patched.setattr(sketch_bits, "MAX_SYMBOLS", 1 << 40)
+        blob = encode_histograms([[one] * 32] * 400)
+    with pytest.raises(BadInputError, match="more than 131072 numbers"):
+        decode_histograms(blob)
