@@ -1,1 +1,1 @@
-"""The frame ledger, latency sketches and their summary."""
+"""What the agent knows of itself: ledger, latency sketches, windows, board, reports, metrics."""
