@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 from tests.stubs.brokers import Iotcore, Mosquitto
+from tests.stubs.fake_connection import FakeBroker
 from tests.stubs.mqtt_waiting import await_event, connected, deliver
 
 from vedette.errors import BadInputError
@@ -69,9 +70,15 @@ def _on_iotcore(folder: Path) -> Iterator[Connect]:
         yield connect
 
 
+@contextlib.contextmanager
+def _on_fake(_folder: Path) -> Iterator[Connect]:
+    yield FakeBroker().connection
+
+
 BENCHES: dict[str, Callable[[Path], AbstractContextManager[Connect]]] = {
     "paho-mosquitto": _on_mosquitto,
     "paho-iotcore": _on_iotcore,
+    "fake": _on_fake,
 }
 
 

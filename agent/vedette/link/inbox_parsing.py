@@ -30,10 +30,9 @@ _OPENING, _CLOSING = b"[{", b"]}"
 class BadMessageError(BadInputError):
     """A message that is not acted upon; `kind` is the stable word that it is counted under."""
 
-    def __init__(self, cause: str, *, kind: str, cure: str | None = None, command_id: str = "") -> None:
+    def __init__(self, cause: str, *, kind: str, cure: str | None = None) -> None:
         super().__init__(cause, cure=cure)
         self.kind = kind
-        self.command_id = command_id
 
 
 class CommandRequest(msgspec.Struct, frozen=True):
@@ -108,7 +107,7 @@ def response_topic(arrived: Arrived, name: str, topics: DeviceTopics) -> str:
     usable = 0 < len(wanted) <= 256 and not any(character in wanted for character in "+#\0")
     if usable and (own or not foreign):
         return wanted
-    return topics.response(name)
+    return topics.response(name if name in _COMMANDS else "unknown")
 
 
 def depth_of(payload: bytes) -> int:

@@ -67,23 +67,34 @@ class ReplyMemory:
         row = self._file.run(write)
         return None if row is None else _repeated(command_id, row[0])
 
-    def answered(self, name: str, reply: CommandReply) -> None:
-        """Write down the answer; of a large one only how large it was.
+    def answered(self, name: str, reply: CommandReply) -> bool:
+        """Write down the answer, of a large one only how large it was; False when it was not taken up here.
 
         Raises:
             StorageError: The disk refuses; a second arrival hears that the first was not finished.
         """
-        content = msgspec.json.encode(reply)
-        if len(content) > MAX_REPLY_BYTES:
-            shorter = {"not_kept_bytes": len(content)}
-            content = msgspec.json.encode(msgspec.structs.replace(reply, body=shorter))
-        self._file.run(lambda database: database.execute(_STORE, (content, name, reply.id)))
+        content = msgspec.json.encode(_bounded(reply))
+        return self._file.run(
+            lambda database: database.execute(_STORE, (content, name, reply.id)).rowcount == 1
+        )
 
     def _forget_old(self, database: sqlite3.Connection, now: Moment) -> None:
         for place, row in enumerate(database.execute(_MOMENTS).fetchall(), start=1):
             kept_at = Moment(row[1], row[2], row[3], bool(row[4]))
             if place >= self._max_count or age_s(kept_at, now) > self._max_age_s:
                 database.execute(_FORGET, (row[0],))
+
+
+def repetition(reply: CommandReply) -> CommandReply:
+    """What a second arrival is answered."""
+    return msgspec.structs.replace(_bounded(reply), repeated=True)
+
+
+def _bounded(reply: CommandReply) -> CommandReply:
+    size = len(msgspec.json.encode(reply))
+    if size <= MAX_REPLY_BYTES:
+        return reply
+    return msgspec.structs.replace(reply, body={"not_kept_bytes": size}, error=reply.error[:MAX_REPLY_BYTES])
 
 
 def _repeated(command_id: str, content: bytes | None) -> CommandReply:
@@ -95,5 +106,4 @@ def _repeated(command_id: str, content: bytes | None) -> CommandReply:
             cure="look at `status`, then ask again under a new id",
             repeated=True,
         )
-    reply = msgspec.json.decode(content, type=CommandReply)
-    return msgspec.structs.replace(reply, repeated=True)
+    return repetition(msgspec.json.decode(content, type=CommandReply))
