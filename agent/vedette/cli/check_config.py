@@ -18,6 +18,7 @@ from vedette.telemetry.summary import duration_text
 
 if TYPE_CHECKING:
     from vedette.config.camera import CameraConfig
+    from vedette.config.link import HttpConfig
     from vedette.config.updates import UpdateConfig
 
 
@@ -85,20 +86,26 @@ def _as_builtins(config: AgentConfig) -> dict[str, Any]:
 
 def _summary(config: AgentConfig) -> list[str]:
     engine = config.engine
-    width = max(len(name) for name in config.cameras)
+    width = max((len(name) for name in config.cameras), default=0)
     cameras = (f"{name:<{width}}  {_camera_line(camera)}" for name, camera in config.cameras.items())
     rows = {
         "device": config.device.id + (f" at {config.device.site}" if config.device.site else ""),
         "model": (f"{config.model.name} from " if config.model.name else "") + shown(config.model.factory),
         "engine": ", then ".join(engine.accelerators)
         + f"; threads: {engine.threads}; if the first is not in effect: {engine.on_fallback}",
-        "cameras": f"\n{'':<10}".join(cameras),
+        "cameras": f"\n{'':<10}".join(cameras) or "none",
         "memory": f"at most {config.limits.ring_memory / 1e6:,.0f} MB for frames",
         "results": config.results.to if config.results.to == "stdout" else shown(config.results.to),
         "state": shown(config.state_dir) if config.state_dir else "none: nothing is kept between runs",
+        "http": "none" if config.http is None else _http_line(config.http),
         "updates": "none" if config.update is None else _update_line(config.update),
     }
     return [f"{config.origin} is good. It would run:", "", *(f"{key:<10}{row}" for key, row in rows.items())]
+
+
+def _http_line(http: HttpConfig) -> str:
+    size_mb = http.max_picture / 1e6
+    return f"on {http.listen}, up to {http.waiting} waiting requests of {size_mb:,.1f} MB"
 
 
 def _update_line(update: UpdateConfig) -> str:

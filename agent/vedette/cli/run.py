@@ -26,7 +26,7 @@ def run(config_path: Path, summary_json: Path | None, *, quiet: bool) -> None:
     """Run the daemon that a configuration file describes.
 
     Results are JSON lines on standard output, or in the file that `results.to` names. It ends by itself when
-    all inputs are files that have ended; SIGTERM and Ctrl-C end it cleanly.
+    all inputs are files that have ended, unless it has an HTTP door; SIGTERM and Ctrl-C end it cleanly.
     """
     text = read_config_text(config_path)
     config = parse_config(text, origin=config_path, environ=os.environ)

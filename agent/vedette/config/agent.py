@@ -132,7 +132,7 @@ class AgentDocument(msgspec.Struct, frozen=True, kw_only=True):
     state_dir: Annotated[str, Meta(min_length=1)] | None = None
     model: ModelConfig
     engine: EngineConfig = EngineConfig()
-    cameras: Annotated[dict[Name, CameraConfig], Meta(min_length=1, max_length=64)]
+    cameras: Annotated[dict[Name, CameraConfig], Meta(max_length=64)]
     limits: LimitsConfig = LimitsConfig()
     results: ResultsConfig = ResultsConfig()
     update: UpdateConfig | None = None
@@ -169,11 +169,28 @@ def _missing_neighbours(fields: Mapping[str, Any]) -> Iterator[Problem]:
         yield ("mqtt",), "needs `state_dir`: what waits to be sent is kept there"
     if fields.get("http") is not None and without_state and fields.get("control") == ControlConfig():
         yield ("http",), "needs `state_dir` or `control.socket`: the door asks the daemon over its socket"
+    if "cameras" in fields and not fields["cameras"] and fields.get("http") is None:
+        yield ("cameras",), "names none; only with an `http` section others may bring the frames"
     if fields.get("http") is not None and "http" in fields.get("cameras", {}):
         yield ("cameras", "http"), "is the name of the HTTP door's own frames; choose another"
+    yield from _door_problems(fields)
     update = fields.get("update")
     if update is not None and "mqtt" in update.via and "mqtt" in fields and fields["mqtt"] is None:
         yield ("update", "via"), "names mqtt, and there is no `mqtt` section"
+
+
+def _door_problems(fields: Mapping[str, Any]) -> Iterator[Problem]:
+    """More memory for waiting requests than there is for all frames."""
+    http, limits = fields.get("http"), fields.get("limits")
+    if http is None or limits is None:
+        return
+    needed_bytes = http.waiting * http.max_picture
+    if needed_bytes > limits.ring_memory:
+        fault = (
+            f"{http.waiting} waiting requests of {http.max_picture:,} bytes are {needed_bytes:,} bytes, "
+            f"`limits.ring_memory` is {limits.ring_memory:,}; lower `waiting` or `max_picture`, or raise it"
+        )
+        yield ("http",), fault
 
 
 class AgentConfig(AgentDocument, frozen=True, kw_only=True):

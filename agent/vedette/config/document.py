@@ -188,7 +188,7 @@ def _convert_struct(
             count = len(found)
             converted = _convert(value[name], field.type, (*path, name), found)
             # A mapping keeps its good entries, so that rules across them are checked as far as they can be.
-            if len(found) == count or isinstance(converted, dict):
+            if len(found) == count or (isinstance(converted, dict) and converted):
                 arguments[field.name] = converted
         elif field.required:
             found.append((path, f"key `{name}` is missing"))

@@ -12,7 +12,9 @@ from vedette.vision.picture import picture_from_buffer
 
 if TYPE_CHECKING:
     from vedette.engine.messages import Attach
+    from vedette.engine.model import Model
     from vedette.frame.reader import Lease
+    from vedette.vision.geometry import Placement
     from vedette.vision.picture import Picture
     from vedette.wire.pixels import FrameFormat
 
@@ -36,6 +38,17 @@ class Attachment:
             else RingReader(self.ring, attach.seat)
         )
         self._pictures: dict[tuple[int, FrameFormat], Picture] = {}
+
+    def prepare(self, lease: Lease, model: Model) -> Placement | None:
+        """Fill the engine's input from the leased slot; None for a tensor, whose answer is raw.
+
+        Raises:
+            FrameError: The frame cannot be used.
+        """
+        if lease.frame_format.tensor:
+            model.take_tensor(lease.pixels[: lease.frame_format.frame_bytes])
+            return None
+        return model.preprocessor.prepare(self.picture(lease), model.engine.input_array)
 
     def picture(self, lease: Lease) -> Picture:
         """Plane views over the leased slot.

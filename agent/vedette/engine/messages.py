@@ -6,6 +6,7 @@ import msgspec
 
 from vedette.engine.port import OnFallback
 from vedette.engine.priority import Pace
+from vedette.vision.tensors import TensorInfo
 from vedette.wire.causes import DropCause
 from vedette.wire.messages import AcceleratorReport, ModelRef, Result, SelfTest
 
@@ -64,13 +65,20 @@ class Progress(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
-    """Loaded, self-tested and warmed; `can_serve` is False for one that cannot leave its low priority."""
+    """Loaded, self-tested and warmed; `can_serve` is False for one that cannot leave its low priority.
+
+    `engine` is the bundle's word for its runtime; `inputs` and `outputs` are what the runtime says of them.
+    """
 
     model: ModelRef
     task: str
     accelerator: AcceleratorReport
     self_test: SelfTest
     can_serve: bool = True
+    engine: str = ""
+    inputs: tuple[TensorInfo, ...] = ()
+    outputs: tuple[TensorInfo, ...] = ()
+    bundle_bytes: int = 0
 
 
 class Fatal(msgspec.Struct, frozen=True, tag=True):
@@ -95,12 +103,14 @@ class Answered(msgspec.Struct, frozen=True, tag=True):
     """A frame's answer, or its failure; `answered_ns` is CLOCK_MONOTONIC when it left the worker.
 
     `shadow`: nobody asked, it is for comparison; `waited_ns` of its time were spent waiting for a CPU.
+    `tensor`: the frame was somebody's own input tensor, whose answer says nothing of how good the model is.
     """
 
     result: Result
     answered_ns: int
     shadow: bool = False
     waited_ns: int = 0
+    tensor: bool = False
 
 
 class Dropped(msgspec.Struct, frozen=True, tag=True):

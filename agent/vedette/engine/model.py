@@ -5,27 +5,32 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from vedette.bundle.compatibility import check_runtime
 from vedette.bundle.folder import load_bundle
+from vedette.engine.messages import Ready
 from vedette.engine.port import EngineRequest
 from vedette.engine.registry import installed_runtime, resolve
 from vedette.engine.selftest import open_proven, self_test
-from vedette.errors import BundleError
+from vedette.errors import BundleError, FrameError
 from vedette.frame.channel import MAX_MESSAGE_BYTES
+from vedette.vision.answers import Answer
 from vedette.vision.picture import picture_from_buffer
 from vedette.vision.postprocess import build_postprocessor
 from vedette.vision.preprocess import Preprocessor
 from vedette.wire.bundle import Task, TensorLayout
-from vedette.wire.messages import ModelRef
+from vedette.wire.messages import ModelRef, RawTensor
 from vedette.wire.pixels import PixelFormat, describe
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from vedette.bundle.folder import Bundle
     from vedette.engine.messages import WorkerSpec
     from vedette.engine.port import Engine, Progress
-    from vedette.vision.answers import Answer
     from vedette.vision.picture import Picture
     from vedette.wire.bundle import InputSpec
     from vedette.wire.messages import SelfTest
@@ -58,6 +63,44 @@ class Model:
         placement = self.preprocessor.prepare(picture, self.engine.input_array)
         return self.postprocessor.answer(self.engine.run(), placement)
 
+    def take_tensor(self, packed: memoryview) -> None:
+        """Put somebody's own input tensor before the engine, byte for byte.
+
+        Raises:
+            FrameError: It has another size than the model's input.
+        """
+        target = self.engine.input_array
+        if len(packed) != target.nbytes:
+            info = self.engine.inputs[0]
+            raise FrameError(
+                f"a tensor of {len(packed):,} bytes is no input of this model: {info.name!r} is {info.dtype} "
+                f"{list(target.shape)}, {target.nbytes:,} bytes",
+                kind="format",
+            )
+        target.reshape(-1).view(np.uint8)[:] = np.frombuffer(packed, np.uint8)
+
+    def raw_answer(self, outputs: tuple[NDArray[Any], ...]) -> Answer:
+        """The engine's outputs as they are: in their own type, not dequantised, NaN included."""
+        infos = self.engine.outputs
+        return Answer(
+            tensors=tuple(_as_it_is(info.name, values) for info, values in zip(infos, outputs, strict=True))
+        )
+
+    def describe(self, *, can_serve: bool) -> Ready:
+        """What the daemon is told once it is loaded."""
+        bundle, engine = self.bundle, self.engine
+        return Ready(
+            self.ref,
+            self.task,
+            engine.report,
+            self.self_test,
+            can_serve,
+            engine=bundle.spec.engine.value,
+            inputs=engine.inputs,
+            outputs=engine.outputs,
+            bundle_bytes=sum((bundle.root / name).stat().st_size for name in bundle.files),
+        )
+
     def warm_up(self, runs: int) -> None:
         """Make the first real frame as quick as the next: lazy allocations happen here."""
         width, height = self.bundle.spec.input.size
@@ -70,6 +113,11 @@ class Model:
     def close(self) -> None:
         """Give the engine's memory back."""
         self.engine.close()
+
+
+def _as_it_is(name: str, values: NDArray[Any]) -> RawTensor:
+    little = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
+    return RawTensor(name, tuple(values.shape), values.dtype.name, little.tobytes())
 
 
 def input_shape(spec: InputSpec, *, channels: int) -> tuple[int, ...]:

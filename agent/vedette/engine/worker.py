@@ -26,7 +26,6 @@ from vedette.engine.messages import (
     Fatal,
     FromWorkerResults,
     Progress,
-    Ready,
     ToWorker,
     WorkerSpec,
 )
@@ -39,6 +38,7 @@ from vedette.frame.lifeline import Pulse, tie_to_parent
 from vedette.frame.linger import Linger
 from vedette.frame.reader import RingReader
 from vedette.frame.shadow_reader import ShadowReader
+from vedette.wire.bundle import Task
 from vedette.wire.causes import DropCause, FailCause
 from vedette.wire.messages import Failure, LatencyMs, Result
 
@@ -215,8 +215,8 @@ class Worker:
         taken_ns = time.monotonic_ns()
         self._pulse.busy(taken_ns)
         lease = self._take(camera)
-        if lease is None:
-            return
+        if lease is None or (camera.shadow and lease.frame_format.tensor):
+            return  # a tensor made for the model that serves says nothing of another
         if camera.shadow:  # copying is the shadow's affair, and so is its waiting for a CPU
             taken_ns, waited_ns = time.monotonic_ns(), cpu_wait_ns()
         else:
@@ -225,21 +225,23 @@ class Worker:
         self._pulse.hold(lease.seq, lease.captured_ns, lease.file)
         model = self._model
         try:
-            picture = camera.picture(lease)
-            placement = model.preprocessor.prepare(picture, model.engine.input_array)
+            placement = camera.prepare(lease, model)
             camera.reader.release()
             prepared_ns = time.monotonic_ns()
             outputs = model.engine.run()
             inferred_ns = time.monotonic_ns()
-            answer = model.postprocessor.answer(outputs, placement)
+            answer = (
+                model.raw_answer(outputs)
+                if placement is None
+                else model.postprocessor.answer(outputs, placement)
+            )
         except VedetteError as error:
             camera.reader.release()
-            self._fail(camera, lease.seq, lease.captured_ns, _fail_cause(error), str(error), lease.file)
+            self._fail_frame(camera, lease, _fail_cause(error), str(error))
             return
         except MemoryError as error:
             camera.reader.release()
-            cause = FailCause.OUT_OF_MEMORY
-            self._fail(camera, lease.seq, lease.captured_ns, cause, str(error), lease.file)
+            self._fail_frame(camera, lease, FailCause.OUT_OF_MEMORY, str(error))
             return
         self._failures_in_a_row = 0
         answered_ns = time.monotonic_ns()
@@ -251,7 +253,7 @@ class Worker:
                     lease.seq,
                     lease.captured_ns,
                     model.ref,
-                    model.task,
+                    model.task if placement is not None else Task.RAW.value,
                     lease.file or UNSET,
                     answer.top,
                     answer.detections,
@@ -269,8 +271,13 @@ class Worker:
                 answered_ns,
                 camera.shadow,
                 cpu_wait_ns() - waited_ns if camera.shadow else 0,
+                placement is None,
             )
         )
+
+    def _fail_frame(self, camera: Attachment, lease: Lease, cause: FailCause, detail: str) -> None:
+        tensor = lease.frame_format.tensor
+        self._fail(camera, lease.seq, lease.captured_ns, cause, detail, lease.file, tensor=tensor)
 
     def _fail(  # noqa: PLR0917 - the frame, then what became of it
         self,
@@ -280,12 +287,14 @@ class Worker:
         cause: FailCause,
         detail: str,
         file: str = "",
+        *,
+        tensor: bool = False,
     ) -> None:
         self._failures_in_a_row += cause in {FailCause.INFER, FailCause.OUT_OF_MEMORY}
         failure = Failure(cause.value, detail[:500])
         ref, task = self._model.ref, self._model.task
         result = Result(1, camera.camera, seq, captured_ns, ref, task, file or UNSET, failed=failure)
-        self._send(Answered(result, time.monotonic_ns(), camera.shadow))
+        self._send(Answered(result, time.monotonic_ns(), camera.shadow, tensor=tensor))
 
     def _send(self, message: Answered | Dropped) -> None:
         """Hand a message to the daemon; while its buffer is full no further frame is taken."""
@@ -318,7 +327,7 @@ def _too_large(message: Answered, size_bytes: int) -> Answered:
         answer.file,
         failed=failure,
     )
-    return Answered(result, message.answered_ns, message.shadow)
+    return Answered(result, message.answered_ns, message.shadow, tensor=message.tensor)
 
 
 def _fail_cause(error: VedetteError) -> FailCause:
@@ -352,7 +361,7 @@ def main(arguments: list[str]) -> int:
     gc.collect()
     gc.freeze()
     pulse.beat(time.monotonic_ns())
-    control.send(Ready(model.ref, model.task, model.engine.report, model.self_test, priority.can_serve))
+    control.send(model.describe(can_serve=priority.can_serve))
     try:
         return Worker(model, control, results, pulse, priority).serve()
     except PeerGoneError:

@@ -48,6 +48,14 @@ class Channel(Generic[In]):
         """Adopt an inherited descriptor."""
         return cls(socket.socket(fileno=fd), incoming)
 
+    def for_sending(self) -> Channel[None]:
+        """The same end once more, for another thread that only sends, and closes it by itself.
+
+        Raises:
+            OSError: The system has no descriptor left for it.
+        """
+        return Channel(self._socket.dup(), None)
+
     def fileno(self) -> int:
         """For selectors."""
         return self._socket.fileno()

@@ -216,6 +216,12 @@ class Ring:
             self.words[layout.W_DONE] = self.words[layout.W_TAKEN]
         os.eventfd_write(self.handles.space, 1)
 
+    def pass_over(self, seq: int) -> None:
+        """While no reader is at the live seat: frames up to `seq` will not be taken; their slots are free."""
+        self.words[layout.W_TAKEN] = seq
+        self.words[layout.W_DONE] = seq
+        os.eventfd_write(self.handles.space, 1)
+
     def resume_from(self, other: Ring) -> None:
         """Go on counting where a smaller ring of the same camera ended."""
         head = other.words[layout.W_HEAD]

@@ -15,10 +15,13 @@ from vedette.api.messages import (
     MetricsRequest,
     StatusRequest,
 )
-from vedette.errors import ConfigError, UnavailableError
+from vedette.errors import ConfigError
+from vedette.runtime.description import describe_model
+from vedette.runtime.figures import Figures
 
 if TYPE_CHECKING:
-    from vedette.api.messages import Request
+    from vedette.api.messages import AgentStatus, Request
+    from vedette.clock import Clock
     from vedette.runtime.daemon import Daemon
     from vedette.runtime.status import StatusDesk
     from vedette.runtime.updating import Updates
@@ -27,10 +30,11 @@ if TYPE_CHECKING:
 class Answers:
     """One method for each request; `updates` is None where none are configured."""
 
-    def __init__(self, daemon: Daemon, desk: StatusDesk, updates: Updates | None) -> None:
+    def __init__(self, clock: Clock, daemon: Daemon, desk: StatusDesk, updates: Updates | None) -> None:
         self._daemon = daemon
         self._desk = desk
         self._updates = updates
+        self._figures = Figures(clock, daemon, desk, self._complete)
 
     def answer(self, request: Request) -> bytes:
         """The JSON body of the reply.
@@ -39,11 +43,15 @@ class Answers:
             VedetteError: Why it cannot be had.
         """
         if isinstance(request, StatusRequest):
-            status = self._desk.ask(self._daemon)
-            return msgspec.json.encode(status if self._updates is None else self._updates.complete(status))
-        if isinstance(request, (DescribeRequest, MetricsRequest)):
-            raise UnavailableError("this agent does not describe its model yet")
+            return msgspec.json.encode(self._complete(self._desk.ask(self._daemon)))
+        if isinstance(request, DescribeRequest):
+            return msgspec.json.encode(self._desk.look(self._daemon, describe_model))
+        if isinstance(request, MetricsRequest):
+            return msgspec.json.encode(self._figures.snapshot())
         return msgspec.json.encode(Heard(self._change(request)))
+
+    def _complete(self, status: AgentStatus) -> AgentStatus:
+        return status if self._updates is None else self._updates.complete(status)
 
     def _change(self, request: CheckRequest | AbortRequest | ImportRequest) -> str:
         updates = self._updates

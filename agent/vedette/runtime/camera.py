@@ -31,6 +31,7 @@ from vedette.source.registry import kind_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from vedette.api.door_messages import ToDoor
     from vedette.clock import Clock
     from vedette.runtime.plan import CameraPlan
     from vedette.runtime.restart import Restarts
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from vedette.source.port import SourceInfo, SourceSpec
 
 SOURCE_MODULE = "vedette.source.child"
+DOOR_MODULE = "vedette.api.door"
 # A child's interpreter and OpenCV need time to start before the input's own time-out begins.
 START_GRACE_S = 10.0
 
@@ -81,7 +83,7 @@ class Camera:
         self._opened_by_ns = 0
         self._lent_at_ns = 0
         self.first_lent_ns = 0
-        self._head_at_start = 0
+        self.head_at_start = 0
         self._wanted_bytes = 0
         self.retired_rings: list[Ring] = []
         self._farewell: SourceFailed | Ended | None = None
@@ -116,7 +118,7 @@ class Camera:
         A source whose producer thinks, or whose reader is slow, keeps its pulse; so a file's decoder that
         hangs is told from a slow pipe. The pulse in the ring may be that of the child before this one.
         """
-        if ring.head > self._head_at_start:
+        if ring.head > self.head_at_start:
             self.restarts.proved_good()
         mute_s = (now_ns - max(ring.producer_pulse_ns, self._lent_at_ns)) / 1e9
         if mute_s > self.plan.source.stall_s:
@@ -129,7 +131,7 @@ class Camera:
             self._try_again(f"its source process could not be started: {error.strerror}")
             return
         self._farewell, self._killed_for, self._child_has_ring = None, "", False
-        self._head_at_start = 0 if self.ring is None else self.ring.head
+        self.head_at_start = 0 if self.ring is None else self.ring.head
         self._opened_by_ns = now_ns + round((self.plan.source.open_timeout_s + START_GRACE_S) * 1e9)
         self.state = CameraState.OPENING
 
@@ -142,13 +144,12 @@ class Camera:
     def _start_child(self) -> None:
         ours, theirs = channel_pair()
         stdin = 0 if self.plan.source.input == "-" else None
+        module, spec = (
+            (SOURCE_MODULE, self.plan.source) if self.plan.door is None else (DOOR_MODULE, self.plan.door)
+        )
         try:
-            arguments = [
-                str(theirs.fileno()),
-                str(os.getpid()),
-                msgspec.json.encode(self.plan.source).decode(),
-            ]
-            self.child = Child(SOURCE_MODULE, arguments, pass_fds=(theirs.fileno(),), stdin=stdin)
+            arguments = [str(theirs.fileno()), str(os.getpid()), msgspec.json.encode(spec).decode()]
+            self.child = Child(module, arguments, pass_fds=(theirs.fileno(),), stdin=stdin)
         except OSError:
             ours.close()
             raise
@@ -211,13 +212,13 @@ class Camera:
             ring = self.ring
             if ring is None or self._child_has_ring:
                 return
-        if self._tell(UseRing(), ring.handles.fds):
+        if self.tell(UseRing(), ring.handles.fds):
             self._lent_at_ns = now_ns
             self.first_lent_ns = self.first_lent_ns or now_ns
             self._child_has_ring = True
             self.state = CameraState.RUNNING
 
-    def _tell(self, message: ToSource, fds: Sequence[int] = ()) -> bool:
+    def tell(self, message: ToSource | ToDoor, fds: Sequence[int] = ()) -> bool:
         """Send to the child; False when it cannot be told, because it is gone or does not listen."""
         try:
             return self.control is not None and self.control.send(message, fds)
@@ -246,7 +247,7 @@ class Camera:
             self._kill(error.cause)
             return
         self._say(error.diagnostics())
-        if self._child_has_ring and self._tell(RefuseRing(error.cause)):
+        if self._child_has_ring and self.tell(RefuseRing(error.cause)):
             self.state = CameraState.RUNNING
 
     def _kill(self, why: str) -> None:
@@ -260,7 +261,7 @@ class Camera:
         words = self.child.last_words() if self.child is not None else ""
         self._close_child()
         farewell = self._farewell
-        if isinstance(farewell, Ended):
+        if isinstance(farewell, Ended) and self.plan.door is None:
             self.state = CameraState.ENDED
             return
         if self.error is not None:
@@ -280,7 +281,9 @@ class Camera:
         self.state = CameraState.FAILED
 
     def _may_reconnect(self) -> bool:
-        """A live input can be opened again; a file or pipe would repeat or skip frames silently."""
+        """A live input can be opened again, and so can the door; a file would repeat or skip frames."""
+        if self.plan.door is not None:
+            return True
         if self.plan.source.input == "-":
             return False
         if self.info is not None:
@@ -289,7 +292,7 @@ class Camera:
 
     def stop(self) -> None:
         """Ask the source to end."""
-        self._tell(StopSource())
+        self.tell(StopSource())
 
     def drop_retired_rings(self) -> None:
         """Unmap rings that were replaced, once the worker has the new one."""

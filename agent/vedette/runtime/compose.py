@@ -5,9 +5,9 @@ Reading it tells every process, thread and queue there is:
 - this process: the supervisor (main thread) and the results thread; between them a bounded command queue;
 - where they are configured, the `update` thread with its mailbox (`update.mailbox` bounds it), and the
   `control` thread, which answers one client of the control socket at a time;
-- one source child per camera, one engine worker child, during an update a second one; between source and
-  worker the camera's frame ring, between every child and this process datagram sockets whose kernel buffers
-  are the bound;
+- one source child per camera, of which the HTTP door is one, one engine worker child, during an update a
+  second one; between source and worker the camera's frame ring, between every child and this process datagram
+  sockets whose kernel buffers are the bound, and for the door's answers `door_sink` with a bound of its own;
 - during an update, one at a time, a child that makes files or tries a candidate.
 """
 
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from vedette.api.control import ControlServer
+from vedette.api.door_messages import DoorSpec
 from vedette.clock import SystemClock
 from vedette.engine.messages import WorkerSpec
 from vedette.engine.port import OnFallback
@@ -26,7 +27,7 @@ from vedette.engine.threads import granted_threads
 from vedette.errors import ConfigError, UnavailableError
 from vedette.runtime.answers import Answers
 from vedette.runtime.daemon import Daemon
-from vedette.runtime.plan import CameraPlan, RestartPolicy, RunPlan, UpdatePlan
+from vedette.runtime.plan import CameraPlan, RestartPolicy, RunPlan, UpdatePlan, door_plan
 from vedette.runtime.sinks import LineSink
 from vedette.runtime.status import StatusDesk
 from vedette.source.port import SourceSpec
@@ -48,7 +49,10 @@ def plan_from_config(config: AgentConfig) -> RunPlan:
     engine = config.engine
     return RunPlan(
         worker=worker_spec(engine, Path(config.model.factory), state_dir=config.state_dir),
-        cameras=tuple(camera_plan(name, camera) for name, camera in config.cameras.items()),
+        cameras=(
+            *(camera_plan(name, camera) for name, camera in config.cameras.items()),
+            *_doors(config),
+        ),
         restart=RestartPolicy(
             engine.restart.window_s,
             engine.restart.budget,
@@ -65,6 +69,21 @@ def plan_from_config(config: AgentConfig) -> RunPlan:
         control_socket=None if config.control_socket is None else config.control_socket.resolve(),
         update=update_plan(config),
     )
+
+
+def _doors(config: AgentConfig) -> tuple[CameraPlan, ...]:
+    """The HTTP door, if one is configured; a checked configuration has the socket that it asks at."""
+    http, control = config.http, config.control_socket
+    if http is None or control is None:
+        return ()
+    spec = DoorSpec(
+        listen=http.listen,
+        control_socket=str(control.resolve()),
+        slot_bytes=http.max_picture,
+        slots=http.waiting,
+        request_timeout_s=http.request_timeout_s,
+    )
+    return (door_plan(spec),)
 
 
 def update_plan(config: AgentConfig) -> UpdatePlan | None:
@@ -166,7 +185,7 @@ def build_agent(
     agent = Agent(daemon, updates)
     if plan.control_socket is not None:
         try:
-            server = ControlServer(plan.control_socket, Answers(daemon, desk, updates).answer)
+            server = ControlServer(plan.control_socket, Answers(clock, daemon, desk, updates).answer)
         except ConfigError as error:  # a disk that only reads must not keep cameras from being answered
             say(f"nobody can ask this agent: {error.diagnostics()}")
         else:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from vedette.errors import InternalError
 from vedette.runtime.camera import Camera
+from vedette.runtime.door import Door
+from vedette.runtime.door_sink import DoorSink
 from vedette.runtime.generation import Generation, Phase
 from vedette.runtime.live import LiveModel
 from vedette.runtime.restart import Restarts
@@ -25,6 +27,7 @@ from vedette.runtime.shadow import Shadow
 from vedette.runtime.swap import Swap
 from vedette.telemetry.ledger import Ledger
 from vedette.telemetry.meter import Meter
+from vedette.telemetry.window import WindowRecorder
 from vedette.wire.causes import DropCause
 
 if TYPE_CHECKING:
@@ -97,7 +100,7 @@ class Companion(Protocol):
 
 
 class Daemon:
-    """Runs a plan until its inputs end or it is told to stop."""
+    """Runs a plan until its inputs end or it is told to stop; the HTTP door is an input that never ends."""
 
     def __init__(
         self,
@@ -118,14 +121,25 @@ class Daemon:
         self.ledger = Ledger(names)
         self.meter = Meter(names)
         self.started_ns = clock.monotonic_ns()
+        has_door = any(camera.door is not None for camera in plan.cameras)
+        # Who asks for figures asks there; nobody else pays for them.
+        self.window = WindowRecorder(self.started_ns) if has_door else None
         self.results = ResultsThread(
-            sink=sink, ledger=self.ledger, meter=self.meter, clock=clock, notify=stopping.poke
+            sink=sink,
+            ledger=self.ledger,
+            meter=self.meter,
+            clock=clock,
+            notify=stopping.poke,
+            door=DoorSink(clock) if has_door else None,
+            window=self.window,
         )
         budget = RingBudget(plan.ring_memory_bytes)
         self.cameras = [
             Camera(camera, clock=clock, restarts=Restarts(plan.restart, clock, rng), budget=budget, say=say)
             for camera in plan.cameras
         ]
+        door = next((camera for camera in self.cameras if camera.plan.door is not None), None)
+        self.door = None if door is None else Door(door, clock=clock, results=self.results)
         self.generation = Generation(
             plan, clock=clock, restarts=Restarts(plan.restart, clock, rng), results=self.results, say=say
         )
@@ -193,6 +207,8 @@ class Daemon:
             camera.tick(worker_ready=self.generation.serving)
         self.generation.tick(self.cameras)
         self.swap.tick(self.cameras)
+        if self.door is not None:
+            self.door.tick(self.cameras, self.generation)
         if self._on_tick is not None:
             self._on_tick(self)
 

@@ -36,6 +36,8 @@ _NO_DESCRIPTOR = os.strerror(errno.EMFILE), os.strerror(errno.ENFILE)
 _NO_PROCESS = os.strerror(errno.EAGAIN)
 # A worker that served this long without dying has proved that the last death was no habit.
 PROVED_GOOD_S = 30.0
+# When to look again for a model that loads, and for one that only an update can replace.
+LOADING_LOOK_S, FAILED_LOOK_S = 1.0, 30.0
 
 
 class Phase(str, Enum):
@@ -236,6 +238,17 @@ class Generation:
             self.ready, self.phase = heir.worker.ready, Phase.RUNNING
             self._ready_since_ns = self._clock.monotonic_ns()
         return before
+
+    def waits_for(self, now_ns: int) -> tuple[str, float]:
+        """Why no worker is ready, and in how many seconds it makes sense to look again."""
+        if self.phase is Phase.FAILED and self.error is not None:
+            return f"the model cannot be served: {self.error.cause}", FAILED_LOOK_S
+        if self.worker is not None:
+            return f"loading: {self.worker.progress}", LOADING_LOOK_S
+        if not self._detail:
+            return "starting", LOADING_LOOK_S
+        pause_s = max(0.0, (self._start_at_ns - now_ns) / 1e9)
+        return f"the engine worker ended ({self._detail}) and is started again", LOADING_LOOK_S + pause_s
 
     def stop(self) -> None:
         """Ask the worker to finish."""

@@ -7,10 +7,12 @@ from typing import Literal
 
 import msgspec
 
+from vedette.api.door_messages import DOOR, DoorSpec
 from vedette.engine.messages import WorkerSpec
 from vedette.source.port import SourceSpec
 
 LIVE_AGE_MS = 500.0
+DOOR_STALL_S = 10.0
 
 
 class RestartPolicy(msgspec.Struct, frozen=True):
@@ -23,12 +25,16 @@ class RestartPolicy(msgspec.Struct, frozen=True):
 
 
 class CameraPlan(msgspec.Struct, frozen=True):
-    """One camera; `max_age_ms` None means no age budget, "auto" means LIVE_AGE_MS for live sources only."""
+    """One camera; `max_age_ms` None means no age budget, "auto" means LIVE_AGE_MS for live sources only.
+
+    `door` makes it the HTTP door: its requests are its frames, and its process is started again for ever.
+    """
 
     source: SourceSpec
     priority: int = 1
     max_age_ms: float | Literal["auto"] | None = "auto"
     slots: int = 4
+    door: DoorSpec | None = None
 
     @property
     def name(self) -> str:
@@ -39,6 +45,12 @@ class CameraPlan(msgspec.Struct, frozen=True):
         """The age budget once the source is open and known to be live or not; None is no limit."""
         limit_ms = (LIVE_AGE_MS if live else None) if self.max_age_ms == "auto" else self.max_age_ms
         return None if limit_ms is None else round(limit_ms * 1e6)
+
+
+def door_plan(spec: DoorSpec) -> CameraPlan:
+    """The HTTP door as a camera; how long a request may wait is its own affair."""
+    source = SourceSpec(camera=DOOR, input=spec.listen, live=False, stall_s=DOOR_STALL_S)
+    return CameraPlan(source, max_age_ms=None, slots=spec.slots, door=spec)
 
 
 class UpdatePlan(msgspec.Struct, frozen=True):

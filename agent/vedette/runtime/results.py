@@ -3,6 +3,8 @@
 It alone decides what became of a frame, from the sequence numbers it sees: a gap is frames that a newer one
 superseded. When a worker dies, what it had sent is still in the socket and is read first; only then is the
 frame that it had in hand declared lost.
+
+Outcomes of the HTTP door's frames go back to the door, and not into the sink.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import UNSET
 
+from vedette.api.door_messages import DOOR
 from vedette.engine.messages import Answered, FromWorkerResults
 from vedette.errors import BadInputError
 from vedette.frame.channel import Channel, PeerGoneError
@@ -29,10 +32,12 @@ if TYPE_CHECKING:
 
     from vedette.clock import Clock
     from vedette.frame.lifeline import HeldFrame
+    from vedette.runtime.door_sink import DoorSink
     from vedette.runtime.health import ShadowHealth
     from vedette.runtime.sinks import Sink
     from vedette.telemetry.ledger import Ledger
     from vedette.telemetry.meter import Meter
+    from vedette.telemetry.window import WindowRecorder
 
 POLL_S = 0.25
 BATCH = 64
@@ -82,6 +87,8 @@ class ResultsThread(threading.Thread):
         meter: Meter,
         clock: Clock,
         notify: Callable[[], None],
+        door: DoorSink | None = None,
+        window: WindowRecorder | None = None,
     ) -> None:
         super().__init__(name="results", daemon=True)
         self.sink_error: UndeliveredError | None = None
@@ -92,6 +99,9 @@ class ResultsThread(threading.Thread):
         self._meter = meter
         self._clock = clock
         self._notify = notify
+        self._door = door
+        self._door_fd = -1
+        self._window = window
         self.last_answer_ns: dict[str, int] = {}
         self._accounted: dict[str, int] = {}
         self.watchers: tuple[Watcher, ...] = ()
@@ -116,11 +126,15 @@ class ResultsThread(threading.Thread):
 
     def skip_to(self, camera: str, seq: int, cause: DropCause) -> None:
         """Account for all frames up to `seq` that had no outcome as dropped for `cause`."""
-        self._command(lambda: self._skip(camera, seq, cause))
+        self._command(lambda: self._drop(camera, seq, cause))
 
     def read_out(self, channel: Channel[FromWorkerResults], then: Callable[[], None]) -> None:
         """Account for everything a worker has sent so far; `then` is called on the results thread."""
         self._command(lambda: self._read_out(channel, then))
+
+    def connect_door(self, channel: Channel[None], since_seq: int) -> None:
+        """Send the door's outcomes over this channel from now on; see DoorSink.connect."""
+        self._command(lambda: self._connect_door(channel, since_seq))
 
     def accounted(self, camera: str) -> int:
         """Highest sequence number of the camera that has an outcome."""
@@ -150,6 +164,8 @@ class ResultsThread(threading.Thread):
                         self._obey()
                     elif fd in self._channels:
                         self._drain(self._channels[fd], BATCH)
+                if self._door is not None:
+                    self._serve_door(self._door)
         except BaseException as error:  # noqa: BLE001 - reported by the supervisor, which ends the process
             self.crash = error
         finally:
@@ -158,6 +174,8 @@ class ResultsThread(threading.Thread):
 
     def _close(self) -> None:
         self._sink.close()
+        if self._door is not None:
+            self._door.close()
         for channel in self._channels.values():
             channel.close()
 
@@ -169,6 +187,23 @@ class ResultsThread(threading.Thread):
             except queue.Empty:
                 return
             command()
+
+    def _serve_door(self, door: DoorSink) -> None:
+        """What it did not take before, and what it may show; wake up when it takes more."""
+        door.flush()
+        door.show()
+        if door.blocked_fd != self._door_fd:
+            if self._door_fd >= 0:
+                self._poll.unregister(self._door_fd)
+            self._door_fd = door.blocked_fd
+            if self._door_fd >= 0:
+                self._poll.register(self._door_fd, select.POLLOUT)
+
+    def _connect_door(self, channel: Channel[None], since_seq: int) -> None:
+        if self._door is None:
+            channel.close()
+        else:
+            self._door.connect(channel, since_seq)
 
     def _add(self, channel: Channel[FromWorkerResults]) -> None:
         self._channels[channel.fileno()] = channel
@@ -239,23 +274,32 @@ class ResultsThread(threading.Thread):
         answers = [
             message.result for message in batch if isinstance(message, Answered) and not message.shadow
         ]
-        delivered = self._deliver(answers)
+        delivered = iter(self._deliver(answers))
         delivered_ns = self._clock.monotonic_ns()
         for message in batch:
             if isinstance(message, Answered):
                 if not message.shadow:
-                    self._account_result(
-                        message.result, delivered_ns - message.answered_ns, delivered=delivered > 0
-                    )
-                    delivered -= 1
+                    deliver_ns = delivered_ns - message.answered_ns
+                    self._account_answer(message, deliver_ns, delivered=next(delivered))
                 elif self.shadow is not None:
                     self.shadow.add_shadow(message.result, message.waited_ns)
             else:
-                self._close_gap(message.camera, message.seq)
-                self._ledger.dropped(message.camera, message.cause)
-                self._accounted[message.camera] = message.seq
+                self._drop(message.camera, message.seq - 1, DropCause.SUPERSEDED)
+                self._drop(message.camera, message.seq, message.cause)
 
-    def _deliver(self, results: list[Result]) -> int:
+    def _deliver(self, results: list[Result]) -> list[bool]:
+        """Hand each result to whoever waits for it; whether it reached them."""
+        door = self._door
+        if door is None:
+            written = self._write(results)
+            return [True] * written + [False] * (len(results) - written)
+        asked = {result.seq: door.deliver(result) for result in results if result.camera == DOOR}
+        lines = [result for result in results if result.camera != DOOR]
+        written = self._write(lines)
+        reached = iter([True] * written + [False] * (len(lines) - written))
+        return [asked[r.seq] if r.camera == DOOR else next(reached) for r in results]
+
+    def _write(self, results: list[Result]) -> int:
         """Write the results; how many of them, from the first on, reached the sink."""
         if not results:
             return 0
@@ -270,11 +314,15 @@ class ResultsThread(threading.Thread):
         self.undelivered += len(results) - delivered
         return delivered
 
-    def _account_result(self, result: Result, deliver_ns: int, *, delivered: bool) -> None:
-        self._close_gap(result.camera, result.seq)
+    def _account_answer(self, message: Answered, deliver_ns: int, *, delivered: bool) -> None:
+        result = message.result
+        self._drop(result.camera, result.seq - 1, DropCause.SUPERSEDED)
         self._accounted[result.camera] = result.seq
-        for watcher in self.watchers:
-            watcher.add(result)
+        if not message.tensor:  # what somebody made up is no measure of a model
+            for watcher in self.watchers:
+                watcher.add(result)
+        if self._door is not None:
+            self._door.add(result)
         self._count(result)
         if isinstance(result.failed, Failure):
             self._ledger.failed(result.camera, FailCause(result.failed.cause))
@@ -286,6 +334,8 @@ class ResultsThread(threading.Thread):
         self._ledger.ok(result.camera)
         if result.latency_ms:
             self._meter.record(result.camera, result.latency_ms, deliver_ns / 1e6)
+            if self._window is not None:
+                self._window.record(result.camera, result.model, result.latency_ms, deliver_ns / 1e6)
 
     def _count(self, result: Result) -> None:
         counts = self.models.get(result.model)
@@ -296,13 +346,12 @@ class ResultsThread(threading.Thread):
         counts.failed += bool(result.failed)
         counts.ok += not result.failed
 
-    def _close_gap(self, camera: str, seq: int) -> None:
-        gap = seq - self.accounted(camera) - 1
-        if gap > 0:
-            self._ledger.dropped(camera, DropCause.SUPERSEDED, gap)
-
-    def _skip(self, camera: str, seq: int, cause: DropCause) -> None:
-        missing = seq - self.accounted(camera)
-        if missing > 0:
-            self._ledger.dropped(camera, cause, missing)
-            self._accounted[camera] = seq
+    def _drop(self, camera: str, seq: int, cause: DropCause) -> None:
+        """All frames up to `seq` that had no outcome were dropped for `cause`."""
+        first_seq = self.accounted(camera) + 1
+        if seq < first_seq:
+            return
+        self._ledger.dropped(camera, cause, seq - first_seq + 1)
+        self._accounted[camera] = seq
+        if self._door is not None and camera == DOOR:
+            self._door.dropped(first_seq, seq, cause)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import vedette
 from vedette.api.messages import AgentStatus, CameraStatus
 from vedette.errors import UnavailableError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from vedette.clock import Clock
     from vedette.runtime.camera import Camera
     from vedette.runtime.daemon import Daemon
     from vedette.telemetry.ledger import CameraCounts
+
+T = TypeVar("T")
 
 ANSWER_WITHIN_S = 5.0
 RATE_EVERY_S = 5.0
@@ -29,7 +33,7 @@ class StatusDesk:
         self._clock = clock
         self._device = device
         self._lock = threading.Lock()
-        self._asked: list[_Question] = []
+        self._asked: list[_Question[Any]] = []
         self._marks: deque[tuple[int, dict[str, int]]] = deque(maxlen=RATE_MARKS)
 
     def ask(self, daemon: Daemon, *, within_s: float = ANSWER_WITHIN_S) -> AgentStatus:
@@ -38,7 +42,17 @@ class StatusDesk:
         Raises:
             UnavailableError: The supervisor did not come to it in time, as while it ends.
         """
-        question = _Question()
+        return self.look(daemon, self.describe, within_s=within_s)
+
+    def look(
+        self, daemon: Daemon, view: Callable[[Daemon, int], T], *, within_s: float = ANSWER_WITHIN_S
+    ) -> T:
+        """What `view` makes of the daemon on the supervisor's thread, and of the monotonic time.
+
+        Raises:
+            UnavailableError: The supervisor did not come to it in time, as while it ends.
+        """
+        question = _Question(view)
         with self._lock:
             if len(self._asked) >= MAX_ASKED:
                 raise UnavailableError("too many ask for the status at once", cure="ask again in a second")
@@ -58,12 +72,12 @@ class StatusDesk:
             return
         with self._lock:
             asked, self._asked = self._asked, []
-        answer = self._describe(daemon, now_ns)
         for question in asked:
-            question.answer = answer
+            question.answer = question.view(daemon, now_ns)
             question.answered.set()
 
-    def _describe(self, daemon: Daemon, now_ns: int) -> AgentStatus:
+    def describe(self, daemon: Daemon, now_ns: int) -> AgentStatus:
+        """The status; on the supervisor's thread."""
         in_flight = daemon.observe_rings()
         counts = daemon.ledger.snapshot().cameras
         generation = daemon.generation
@@ -98,9 +112,10 @@ class StatusDesk:
         )
 
 
-class _Question:
+class _Question(Generic[T]):
     """Somebody waits for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, view: Callable[[Daemon, int], T]) -> None:
+        self.view = view
         self.answered = threading.Event()
-        self.answer: AgentStatus | None = None
+        self.answer: T | None = None

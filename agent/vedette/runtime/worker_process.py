@@ -71,6 +71,7 @@ class WorkerProcess:
         self.state = WorkerState.LOADING
         self.ready: Ready | None = None
         self.fatal: Fatal | None = None
+        self.progress = "starting"
         self.kill_cause: FailCause | None = None
         self.kill_detail = ""
         self.seats: dict[str, Ring] = {}
@@ -119,6 +120,7 @@ class WorkerProcess:
             while (received := self.control.receive()) is not None:
                 message = received[0]
                 if isinstance(message, Progress):
+                    self.progress = message.line
                     self._say(message.line)
                 elif isinstance(message, Ready):
                     self.ready, self.state = message, WorkerState.READY

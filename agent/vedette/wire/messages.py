@@ -39,7 +39,10 @@ class Detection(msgspec.Struct, frozen=True):
 
 
 class RawTensor(msgspec.Struct, frozen=True):
-    """One output tensor as it left the engine, dequantised to float32 where it was quantised."""
+    """One output tensor, dequantised to float32 where it was quantised; little-endian, row-major.
+
+    The answer to somebody's own input tensor holds the outputs in the engine's own types instead.
+    """
 
     name: str
     shape: tuple[int, ...]
