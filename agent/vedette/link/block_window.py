@@ -209,7 +209,7 @@ class BlockWindow:
         for number in again:
             if self._asked[number].asks >= MAX_ASKS:
                 raise self._exhausted(number)
-        return again + self._fresh()[: room - len(again)]
+        return [*again, *self._fresh()[: room - len(again)]]
 
     def _room(self) -> int:
         under_way = sum(not asked.overdue for asked in self._asked.values())
