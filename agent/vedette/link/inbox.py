@@ -82,7 +82,7 @@ class Inbox:
             elif arrived.topic in self._announcements:
                 self._take_announcement(arrived)
             elif arrived.topic == self._topics.status:
-                self.contradicted |= self._presence.contradicted_by(arrived.payload)
+                self._take_status(arrived)
             else:
                 self.bad["unknown_topic"] += 1
         except BadMessageError as error:
@@ -106,6 +106,11 @@ class Inbox:
                 id=request.command.id, ok=False, error="busy: other commands wait", cure="ask again later"
             )
             self._answer(request.response_topic, request.correlation, busy)
+
+    def _take_status(self, arrived: Arrived) -> None:
+        # What is remembered from before is replaced by this connection's birth anyway.
+        if not arrived.retained:
+            self.contradicted |= self._presence.contradicted_by(arrived.payload)
 
     def _take_announcement(self, arrived: Arrived) -> None:
         if arrived.payload:  # an empty one takes a retained one back

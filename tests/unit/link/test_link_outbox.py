@@ -27,11 +27,13 @@ class Box:
         self._folder = folder / "link"
         self._max_bytes = max_bytes
         self.moment = Moment("boot-1", 100.0, 0.0, utc_trusted=False)
-        self.restart()
+        self._open()
 
     def restart(self) -> None:
-        if hasattr(self, "file"):
-            self.file.close()
+        self.file.close()
+        self._open()
+
+    def _open(self) -> None:
         self.file = SqliteFile(self._folder, max_bytes=self._max_bytes)
         self.outbox = Outbox(self.file, max_bytes=self._max_bytes, now=lambda: self.moment)
         self.outbox.open()
@@ -111,15 +113,15 @@ def test_telemetry_goes_for_events_oldest_first_and_is_counted(box: Box) -> None
 
 
 def test_an_event_that_may_not_be_dropped_is_refused_when_only_such_wait(box: Box) -> None:
-    kept = 0
+    kept = 40
+    for number in range(kept):
+        box.event("e" * 1000, event_id=f"e{number}")
     with pytest.raises(StorageError) as refused:
-        for number in range(1000):
-            box.event("e" * 1000, event_id=f"e{number}")
-            kept += 1
+        box.event("e" * 30_000, event_id="one too many")
     assert refused.value.kind == "no_space"
     assert "mqtt.outbox" in refused.value.diagnostics()
-    assert len(box.waiting()) == kept > 40
-    box.outbox.put_report(b"r" * 1000, "x")
+    assert len(box.waiting()) == kept
+    box.outbox.put_report(b"r" * 30_000, "x")
     assert box.outbox.counts().dropped_reports == 1
     assert len(box.waiting()) == kept
 
