@@ -22,19 +22,31 @@ ANNOUNCED_WITHIN_S = 10.0
 TRIAL_WITHIN_S = 30.0
 CONFIRMED_WITHIN_S = 40.0
 GOODBYE_WITHIN_S = 5.0
+# Blocks that are late are asked for again.
+MOST_REPETITION = 2
 _T = TypeVar("_T")
 
 
 class Scenes:
-    """What is to be seen, one after the other; each says what it saw and after how many seconds."""
+    """What is to be seen, one after the other; each says what it saw and after how many seconds.
+
+    `patience` is a factor on how long each is waited for.
+    """
 
     def __init__(
-        self, view: OperatorView, bundle: str, children: Sequence[Child], say: Callable[[str], None]
+        self,
+        view: OperatorView,
+        bundle: str,
+        children: Sequence[Child],
+        say: Callable[[str], None],
+        *,
+        patience: float = 1.0,
     ) -> None:
         self._view = view
         self._bundle = bundle
         self._children = children
         self._say = say
+        self._patience = patience
         self._began_s = time.monotonic()
 
     def birth(self) -> None:
@@ -69,7 +81,10 @@ class Scenes:
         """The new model answers, after its delta came."""
         view = self._view
         self._until("trial", lambda: True if "trial" in view.phases else None, TRIAL_WITHIN_S)
-        self._tell("fetched", f"{delta_text(view.bytes_of('blobs'), offer)}, over MQTT")
+        fetched_bytes = view.bytes_of("blobs")
+        if not 0 < fetched_bytes <= MOST_REPETITION * offer.delta_bytes:
+            raise UnavailableError(f"{fetched_bytes:,} bytes came where the delta has {offer.delta_bytes:,}")
+        self._tell("fetched", f"{delta_text(fetched_bytes, offer)}, over MQTT")
         self._tell("trial", f"{self._bundle} 2 answers; {self._bundle} 1 stays ready beside it")
 
     def confirmation(self) -> None:
@@ -96,7 +111,7 @@ class Scenes:
         self._tell("goodbye", f"{view.device.device} is offline, and said so itself")
 
     def _until(self, what: str, found: Callable[[], _T | None], within_s: float) -> _T:
-        return self._view.until(what, found, within_s, alive=self._check)
+        return self._view.until(what, found, within_s * self._patience, alive=self._check)
 
     def _check(self) -> None:
         for child in self._children:
