@@ -10,7 +10,6 @@ import contextlib
 import io
 import os
 import socket
-import stat
 import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from vedette.errors import UnavailableError
 from vedette_fleet.http_range import Answer, answer_for, cache_control, etag_of, served_name
+from vedette_fleet.served_files import open_below
 from vedette_fleet.tuf_repository import SERVED
 
 if TYPE_CHECKING:
@@ -163,7 +163,11 @@ class _Request(BaseHTTPRequestHandler):
         if self.headers.get("Content-Length", "0").strip() != "0" or "Transfer-Encoding" in self.headers:
             self.close_connection = True  # a body nobody asked for would be read as the next request
         name = served_name(self.path, SERVED)
-        descriptor = None if name is None else _open_below(self.server.root, name)
+        try:
+            descriptor = None if name is None else open_below(self.server.root, name)
+        except OSError:  # for want of descriptors, say: the file may well be there
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, with_body=with_body)
+            return
         if name is None or descriptor is None:
             self._refuse(HTTPStatus.NOT_FOUND, with_body=with_body)
             return
@@ -216,25 +220,3 @@ class _Request(BaseHTTPRequestHandler):
 
 def _content_type(name: str) -> str:
     return "application/json" if name.endswith(".json") else "application/octet-stream"
-
-
-def _open_below(root: Path, name: str) -> int | None:
-    """A descriptor of a plain file, reached folder by folder through no link; None when there is none."""
-    *folders, last = name.split("/")
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            for part in folders:
-                below = os.open(part, flags | os.O_DIRECTORY, dir_fd=folder)
-                os.close(folder)
-                folder = below
-            descriptor = os.open(last, flags | os.O_NONBLOCK, dir_fd=folder)
-        finally:
-            os.close(folder)
-    except (OSError, ValueError):
-        return None
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return descriptor
-    os.close(descriptor)
-    return None

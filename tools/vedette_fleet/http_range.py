@@ -10,6 +10,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from vedette_fleet.served_names import may_be_served
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
@@ -56,11 +58,7 @@ def served_name(request_target: str, folders: Collection[str]) -> str | None:
         name = unquote(urlsplit(request_target).path, errors="strict").removeprefix("/")
     except ValueError:
         return None
-    parts = name.split("/")
-    if len(parts) < 2 or parts[0] not in folders:
-        return None
-    hidden = any(not part or part.startswith(".") for part in parts)
-    return None if hidden or "\\" in name or not name.isprintable() else name
+    return name if may_be_served(name, folders) else None
 
 
 def etag_of(name: str, otherwise: str) -> str:

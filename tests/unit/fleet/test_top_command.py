@@ -22,7 +22,7 @@ from vedette.mqtt.port import BrokerOptions, Outgoing, TlsOptions
 from vedette.wire.plane import MSGPACK_TYPE, DeviceStatus
 from vedette.wire.telemetry import encode_report
 from vedette.wire.topics import DeviceTopics
-from vedette_fleet.cli.top import PASSWORD_VARIABLE, broker_options
+from vedette_fleet.cli.broker import PASSWORD_VARIABLE, broker_options
 from vedette_fleet.mqtt_feed import fleet_subscriptions
 
 if TYPE_CHECKING:

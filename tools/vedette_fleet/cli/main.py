@@ -28,6 +28,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "release": ("vedette_fleet.cli.release:release", "Publish a bundle, in full and as deltas."),
     "rollout": ("vedette_fleet.cli.rollout:rollout", "Say which devices run which release."),
     "serve-files": ("vedette_fleet.cli.serve_files:serve_files", "Serve a repository over HTTP, for tests."),
+    "serve-blocks": (
+        "vedette_fleet.cli.serve_blocks:serve_blocks",
+        "Serve a repository over MQTT, in blocks.",
+    ),
+    "announce": ("vedette_fleet.cli.announce:announce", "Tell devices over MQTT that a repository changed."),
     "top": ("vedette_fleet.cli.top:top", "Show the fleet live, from its MQTT broker."),
     "plumbing": ("vedette_fleet.cli.plumbing:plumbing", "The codecs on bare files, for the curious."),
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -11,9 +10,8 @@ import click
 import msgspec
 
 from vedette.clock import SystemClock
-from vedette.errors import UsageError
-from vedette.mqtt.port import BrokerOptions, TlsOptions
 from vedette.wire.telemetry import STAGES
+from vedette_fleet.cli.broker import with_broker
 from vedette_fleet.cli.output import answer
 from vedette_fleet.fleet_figures import HORIZON_S, FleetFigures
 from vedette_fleet.mqtt_feed import FleetFeed, fleet_subscriptions
@@ -21,22 +19,14 @@ from vedette_fleet.mqtt_feed import FleetFeed, fleet_subscriptions
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from vedette.mqtt.port import BrokerOptions
     from vedette_fleet.fleet_figures import FleetView
 
-PASSWORD_VARIABLE = "VEDETTE_MQTT_PASSWORD"  # noqa: S105 - its name, no password
-_PLAIN_PORT, _TLS_PORT = 1883, 8883
 _EVERY_DEVICE_S = 65.0  # devices report once a minute, unless they are told otherwise
 
 
 @click.command("top")
-@click.option(
-    "--broker", required=True, metavar="HOST[:PORT]", help="Port 1883, or 8883 with TLS, by default."
-)
-@click.option("--tls", is_flag=True, help="Speak TLS, believing the system's authorities.")
-@click.option("--tls-ca", metavar="FILE", help="Speak TLS, believing this authority.")
-@click.option("--tls-cert", metavar="FILE", help="Our own certificate.")
-@click.option("--tls-key", metavar="FILE", help="Its key.")
-@click.option("--username", help=f"The password comes from ${PASSWORD_VARIABLE}.")
+@with_broker
 @click.option("--site", help="Only devices of this site.")
 @click.option("--stage", type=click.Choice(STAGES), default="total", show_default=True, help="Whose latency.")
 @click.option(
@@ -68,12 +58,7 @@ _EVERY_DEVICE_S = 65.0  # devices report once a minute, unless they are told oth
 @click.option("--json", "as_json", is_flag=True, help="JSON, one document a line, instead of a table.")
 def top(
     *,
-    broker: str,
-    tls: bool,
-    tls_ca: str | None,
-    tls_cert: str | None,
-    tls_key: str | None,
-    username: str | None,
+    broker: BrokerOptions,
     site: str | None,
     stage: str,
     horizon_s: float,
@@ -90,15 +75,8 @@ def top(
     """
     from vedette.mqtt.paho_connection import PahoConnection  # noqa: PLC0415 - of the extra [mqtt]
 
-    use_tls = tls or tls_ca is not None or tls_cert is not None
-    options = broker_options(
-        broker,
-        tls=TlsOptions(ca=tls_ca, cert=tls_cert, key=tls_key) if use_tls else None,
-        username=username or "",
-        password=os.environ.get(PASSWORD_VARIABLE, ""),
-    )
     figures = FleetFigures(stage=stage, horizon_s=horizon_s)
-    connection = PahoConnection(options, fleet_subscriptions(site), name="top")
+    connection = PahoConnection(broker, fleet_subscriptions(site), name="top")
     feed = FleetFeed(connection, figures, clock=SystemClock(), utc_s=time.time)
     connection.start()
     try:
@@ -111,39 +89,6 @@ def top(
         pass  # the usual end
     finally:
         connection.stop()
-
-
-def broker_options(broker: str, *, tls: TlsOptions | None, username: str, password: str) -> BrokerOptions:
-    """Where and as whom to connect; nothing is kept for us while we are away.
-
-    Raises:
-        UsageError: No host and port.
-    """
-    host, port = _host_and_port(broker, _PLAIN_PORT if tls is None else _TLS_PORT)
-    return BrokerOptions(
-        host=host,
-        port=port,
-        username=username,
-        password=password,
-        tls=tls,
-        session_expiry_s=0,
-        retry_max_s=30.0,
-        queue_bytes=32 << 20,
-    )
-
-
-def _host_and_port(broker: str, default_port: int) -> tuple[str, int]:
-    """`host`, `host:port`, `::1`, `[::1]:port`."""
-    host, colon, port = broker.rpartition(":")
-    if broker.startswith("["):
-        host, _, rest = broker[1:].partition("]")
-        colon, port = rest[:1], rest[1:]
-    elif not colon or ":" in host:
-        host, colon, port = broker, "", ""
-    number = int(port) if port.isdecimal() and len(port) <= 5 else 0
-    if not host or (colon and not 1 <= number <= 65_535) or (port and not colon):
-        raise UsageError(f"`{broker}` is no broker", cure="write HOST, HOST:PORT or [IPV6]:PORT")
-    return host, number if colon else default_port
 
 
 def _watch(
