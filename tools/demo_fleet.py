@@ -67,7 +67,9 @@ class Fleet:
 
     def serve_blocks(self, port: int) -> Child:
         """Start answering devices over the broker."""
-        command = [*installed("vedette-fleet"), "serve-blocks", self.repo, "--broker", f"127.0.0.1:{port}"]
+        broker = ("--broker", f"127.0.0.1:{port}")
+        # A fleet would look at moments spread over a minute; one box need not wait.
+        command = [*installed("vedette-fleet"), "serve-blocks", self.repo, *broker, "--spread-s", "0"]
         self._say(f"$ {typed(command)}")
         return Child(command, log=self._folder / "serve-blocks.log")
 

@@ -61,7 +61,9 @@ class Scenes:
         """Figures of frames that a version answered."""
         view = self._view
         row = self._until(
-            f"telemetry of {self._bundle} {version}", lambda: view.model(version), TELEMETRY_WITHIN_S
+            f"telemetry of {self._bundle} {version}",
+            lambda: next((row for row in view.models() if row.version == version), None),
+            TELEMETRY_WITHIN_S,
         )
         self._tell("telemetry", f"{self._bundle} {version}: {latency_text(row.latency)}")
         return row.latency

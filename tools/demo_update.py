@@ -68,7 +68,7 @@ class Answers(NamedTuple):
 
 
 class Journey(NamedTuple):
-    """What was seen of the update; bytes are those that came over MQTT."""
+    """What was seen of the update: bytes that came over MQTT, latencies by version from all reports."""
 
     camera: CameraSummary
     answers: tuple[Answers, ...]
@@ -76,8 +76,7 @@ class Journey(NamedTuple):
     model_bytes: int
     metadata_bytes: int
     reports: int
-    before: Latency
-    after: Latency
+    latencies: dict[str, Latency]
 
     @property
     def lost_between(self) -> int:
@@ -126,13 +125,13 @@ def update_over_mqtt(out: Path, say: Callable[[str], None]) -> Journey:
         with fleet.serve_blocks(port) as blocks, start_agent(folder, config, say) as agent:
             scenes = Scenes(view, BUNDLE, (blocks, agent), say)
             scenes.birth()
-            before = scenes.telemetry("1")
+            scenes.telemetry("1")
             offer = fleet.release(tuned_copy(factory, folder / f"{BUNDLE}-2"))
             fleet.roll_out(f"{BUNDLE}@2")
             scenes.announcement()
             scenes.trial(offer)
             scenes.confirmation()
-            after = scenes.telemetry("2")
+            scenes.telemetry("2")
             agent.finish()
             scenes.goodbye()
             blocks.finish()
@@ -141,11 +140,10 @@ def update_over_mqtt(out: Path, say: Callable[[str], None]) -> Journey:
         camera,
         answers,
         offer,
-        view.bytes_of("blobs"),
-        view.bytes_of("metadata") + view.bytes_of("targets"),
-        view.reports,
-        before,
-        after,
+        model_bytes=view.bytes_of("blobs"),
+        metadata_bytes=view.bytes_of("metadata") + view.bytes_of("targets"),
+        reports=view.reports,
+        latencies={row.version: row.latency for row in view.models()},
     )
 
 

@@ -203,7 +203,7 @@ def journey_lines(journey: Journey) -> Iterator[RenderableType]:
     )
     yield f"  {'its signatures':<16} {journey.metadata_bytes:,} bytes of signed metadata, by the same way"
     yield f"  {'latency':<16} from the sketches of {journey.reports} reports, merged  (milliseconds)"
-    for version, latency in (("1", journey.before), ("2", journey.after)):
+    for version, latency in journey.latencies.items():
         p50, p95 = ms_text(latency.p50_ms), ms_text(latency.p95_ms)
         yield f"  {'':<16} version {version}: p50 {p50}, p95 {p95}, over {latency.count} answers"
 

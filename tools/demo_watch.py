@@ -86,10 +86,10 @@ class OperatorView:
             self._listen()
         return seen
 
-    def model(self, version: str) -> ModelRow | None:
-        """Latency of a version's answers, from the merged sketches of all reports; None before the first."""
+    def models(self) -> tuple[ModelRow, ...]:
+        """Versions that answered, with their latency from the merged sketches of all reports."""
         rows = self._figures.view(time.monotonic()).models
-        return next((row for row in rows if row.version == version and row.latency.count), None)
+        return tuple(row for row in rows if row.latency.count)
 
     def bytes_of(self, folder: str) -> int:
         """Bytes of blocks of files below a folder of the repository."""
