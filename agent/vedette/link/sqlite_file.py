@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 DATABASE_NAME = "outbox.sqlite3"
 ASIDE_NAME = "outbox.damaged.sqlite3"
 RESERVE_NAME = ".reserve"
-RESERVE_BYTES = 64 << 10
+RESERVE_BYTES = 256 << 10  # an event takes about 30 KB of log and file where these must grow
 SCHEMA = 1  # stands in _CREATE too
 _PAGE_BYTES = 4096
 _LOCKED_FOR_S = 0.5

@@ -12,7 +12,7 @@ from vedette.errors import StorageError
 from vedette.link.entries import Kind, Moment
 from vedette.link.outbox import Outbox
 from vedette.link.port import Keep
-from vedette.link.sqlite_file import ASIDE_NAME, DATABASE_NAME, RESERVE_NAME, SqliteFile
+from vedette.link.sqlite_file import ASIDE_NAME, DATABASE_NAME, RESERVE_BYTES, RESERVE_NAME, SqliteFile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -273,7 +273,7 @@ def test_what_was_set_aside_makes_room_first(box: Box) -> None:
 
 def test_room_is_held_back(box: Box) -> None:
     reserve = box.path.parent / RESERVE_NAME
-    assert reserve.stat().st_size >= 65536
+    assert reserve.stat().st_size == RESERVE_BYTES
     reserve.unlink()
     box.outbox.remove([])
     assert reserve.exists()
