@@ -38,7 +38,7 @@ _ENDED_WITHIN_S = 5.0
 
 
 def make_repository(folder: Path, files: dict[str, bytes] | None = None, *blobs: bytes) -> Path:
-    """A repository's folder with files by path, and blobs by their hash; what stands there suffices to serve."""
+    """A repository's folder with files by path, and blobs by their hash; enough to be served."""
     contents = {
         "metadata/timestamp.json": b'{"signed":{"version":1,"meta":{"snapshot.json":{"version":1}}}}',
         "metadata/1.snapshot.json": b'{"signed":{"version":1,"meta":{"rollouts.json":{"version":1}}}}',
