@@ -160,6 +160,8 @@ class DeviceLink:
         if connection is not None:
             health = connection.health()
             bad |= {"too_large": health.too_large_arrivals, "dropped": health.dropped_arrivals}
+        faults = {**self._sender.counts, "dropped_events": counts.dropped_events, "damaged": counts.damaged}
+        set_aside = faults.pop("set_aside", 0)
         limits = self._limits
         return LinkStatus(
             connected=limits is not None,
@@ -173,9 +175,10 @@ class DeviceLink:
             waiting_bytes=counts.waiting_bytes,
             dropped_reports=counts.dropped_reports,
             dropped_results=self._results.dropped,
-            set_aside=self._sender.counts["set_aside"],
+            set_aside=set_aside,
             bad_messages={word: count for word, count in bad.items() if count},
             commands=dict(self._commands.counts),
+            faults={word: count for word, count in faults.items() if count},
         )
 
     # What follows is the link's thread's.

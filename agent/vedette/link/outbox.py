@@ -43,7 +43,10 @@ _INSERT = (
 )
 _NEXT_NUMBER = "SELECT COALESCE((SELECT seq FROM sqlite_sequence WHERE name = 'entries'), 0) + 1"
 # What may go to make room: first what was set aside, then the oldest.
-_DISPENSABLE = "SELECT number FROM entries WHERE keep = 'newest' OR aside != '' ORDER BY aside = '', number"
+_DISPENSABLE = (
+    "SELECT number FROM entries WHERE aside != '' ORDER BY number",
+    "SELECT number FROM entries WHERE keep = 'newest' AND aside = '' ORDER BY number",
+)
 _TOTALS = "SELECT kind, aside != '', COUNT(*), SUM(cost_bytes) FROM entries GROUP BY kind, aside != ''"
 _ASIDE = "SELECT number FROM entries WHERE aside = ? AND (? IS NULL OR cost_bytes <= ?)"
 _ROW = "SELECT kind, cost_bytes, aside != '', lost FROM entries WHERE number = ?"
@@ -205,7 +208,8 @@ class Outbox:
         """
 
         def unmark(database: sqlite3.Connection, tally: Tally) -> None:
-            for (number,) in database.execute(_ASIDE, (why, max_bytes, max_bytes)).fetchall():
+            found = database.execute(_ASIDE, (why, max_bytes, max_bytes)) if tally.set_aside else ()
+            for (number,) in list(found):
                 _mark(database, tally, number, "")
 
         self._change(unmark)
@@ -217,7 +221,7 @@ class Outbox:
             events=tally.count[Kind.EVENT, False],
             reports=tally.count[Kind.REPORT, False],
             waiting_bytes=tally.cost_bytes,
-            set_aside=sum(tally.count[kind, True] for kind in Kind),
+            set_aside=tally.set_aside,
             dropped_reports=tally.dropped[Kind.REPORT],
             dropped_events=tally.dropped[Kind.EVENT],
             damaged=tally.damaged,
@@ -260,12 +264,13 @@ class Outbox:
     def _make_room(self, database: sqlite3.Connection, tally: Tally, need_bytes: int) -> None:
         if tally.cost_bytes + need_bytes <= self._max_bytes:
             return
-        victims = database.execute(_DISPENSABLE)
-        while tally.cost_bytes + need_bytes > self._max_bytes:
-            victim = victims.fetchone()
-            if victim is None:
-                raise _NoRoomError
-            _drop(database, tally, victim[0])
+        # Rows that were set aside have no index, so they are looked for only when there are any.
+        for query in _DISPENSABLE[0 if tally.set_aside else 1 :]:
+            for (number,) in database.execute(query):
+                _drop(database, tally, number)
+                if tally.cost_bytes + need_bytes <= self._max_bytes:
+                    return
+        raise _NoRoomError
 
     def _full(self) -> StorageError:
         return StorageError(

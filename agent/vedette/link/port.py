@@ -75,7 +75,10 @@ class Link(Protocol):
 
 
 class LinkStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """For `status`, telemetry and metrics; counts are since the start, but `waiting_*` are of now."""
+    """For `status`, telemetry and metrics; counts are since the start, but `waiting_*` are of now.
+
+    `faults` counts what went wrong or was lost and stands nowhere else, by stable words.
+    """
 
     connected: bool
     broker: str
@@ -91,3 +94,4 @@ class LinkStatus(msgspec.Struct, frozen=True, kw_only=True):
     set_aside: int
     bad_messages: dict[str, int]
     commands: dict[str, int]
+    faults: dict[str, int] = {}

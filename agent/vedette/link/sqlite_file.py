@@ -103,8 +103,10 @@ class SqliteFile:
 
     def take_replaced(self) -> Replaced | None:
         """The oldest damage that nobody was told of."""
+        if not self._replaced:  # looked at in each turn, so without waiting for the disk
+            return None
         with self._lock:
-            return self._replaced.pop(0) if self._replaced else None
+            return self._replaced.pop(0)
 
     def hold_room(self) -> None:
         """Set room aside for urgent work again, where there is some."""

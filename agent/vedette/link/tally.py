@@ -20,6 +20,11 @@ class Tally:
         self.dropped = dict.fromkeys(Kind, 0)
         self.damaged = 0
 
+    @property
+    def set_aside(self) -> int:
+        """Rows that were set aside."""
+        return sum(count for (_, aside), count in self.count.items() if aside)
+
     def copy(self) -> Tally:
         """The same, to change."""
         other = Tally()

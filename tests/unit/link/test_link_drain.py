@@ -357,3 +357,17 @@ def test_numbers_that_json_has_not_become_null(box: LinkedBox) -> None:
     box.link.event("test", data, keep=Keep.ALWAYS, event_id="e")
     box.open().run(0.5)
     assert box.said(TOPICS.event)[0]["data"] == {"nan": None, "inf": None, "large": 1 << 63}
+
+
+def test_what_went_wrong_stands_in_the_status(tmp_path: Path) -> None:
+    box = LinkedBox(tmp_path, max_bytes=30_000).open()
+    box.broker.refuse = lambda message: "quota exceeded" if message.topic == TOPICS.event else ""
+    queue(box, 40, Keep.NEWEST)
+    box.link.event("fill", {"text": "x" * 25_000}, keep=Keep.ALWAYS)
+    box.run(1.0)
+    status = box.link.status()
+    assert status.faults["dropped_events"] > 20
+    assert status.faults["refused_by_broker"] >= 1
+    assert status.broker == "broker:8883"
+    assert status.since_s == pytest.approx(1.0)
+    assert status.waiting_bytes <= 30_000
