@@ -84,7 +84,7 @@ class BlockServer:
         self._connection = connection
         self._files = files
         self._clock = clock
-        self._queue = queue or BlockQueue()
+        self._queue = BlockQueue() if queue is None else queue
         self._rate = ByteRate(bytes_per_s, clock.monotonic_ns())
         self._transfers = TransferLog(log)
         self._log = log

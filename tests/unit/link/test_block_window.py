@@ -204,7 +204,7 @@ def test_duplicates_and_strays_cause_no_request() -> None:
         assert window.request(2 * MS) is None
     stale = encode_data(status=0, xfer="other", request=1, offset=BLOCK, total_bytes=len(CONTENT), data=b"x")
     assert not window.take(decode_data(stale), 3 * MS)
-    assert window.pop() == CONTENT[:BLOCK]
+    assert bytes(window.pop() or b"") == CONTENT[:BLOCK]
     assert not window.take(first, 4 * MS)
     assert window.request(5 * MS) is None
 
