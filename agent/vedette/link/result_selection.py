@@ -46,7 +46,7 @@ class ResultSelection:
         self.dropped = 0
 
     def offer(self, result: Result, *, connected: bool) -> bool:
-        """Consider an answer; whether one waits now."""
+        """Consider an answer; whether one waits that did not before, so that somebody must be told."""
         if self._config.publish == "none":
             return False
         camera = self._cameras.setdefault(result.camera, _Camera())
@@ -55,7 +55,8 @@ class ResultSelection:
             self._forget(camera)  # what was seen in between has passed, and is back to what is known
             return False
         payload = msgspec.json.encode(result)
-        if camera.waiting is not None and not connected:
+        waited = camera.waiting is not None
+        if waited and not connected:
             self.dropped += 1
         self._forget(camera)
         if len(payload) > MAX_RESULT_BYTES or self._waiting_bytes + len(payload) > MAX_WAITING_BYTES:
@@ -63,7 +64,7 @@ class ResultSelection:
             return False
         camera.waiting, camera.shows = payload, shows
         self._waiting_bytes += len(payload)
-        return True
+        return not waited
 
     def take(self, now_ns: int) -> SelectedResult | None:
         """The next answer that is due, and with that its turn is used."""

@@ -17,7 +17,7 @@ import pytest
 from tests.stubs.brokers import Iotcore, Mosquitto
 from tests.stubs.link_process import TOPICS, made_link, quick_options
 from tests.stubs.mqtt_proxy import Act, MqttProxy, Packet
-from tests.stubs.mqtt_waiting import Connections, connected, deliver
+from tests.stubs.mqtt_waiting import Connections, connected
 from tests.stubs.waiting import until
 
 from vedette.clock import SystemClock
@@ -41,11 +41,11 @@ _PACE = 0.05
 class Fleet:
     """Somebody at the other end: hears everything of the device, and asks it."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, **options: Any) -> None:  # noqa: ANN401 - those of BrokerOptions
         self._connections = Connections()
         wanted = [Subscription(f"{TOPICS.branch}/#"), Subscription(ANSWERS)]
         self._connection: PahoConnection = self._connections.to(
-            port, wanted, receive_maximum=1000, max_packet_bytes=32 << 20, queue_bytes=64 << 20
+            port, wanted, receive_maximum=1000, max_packet_bytes=32 << 20, queue_bytes=64 << 20, **options
         )
         connected(self._connection)
         self.arrived: list[Arrived] = []
@@ -74,8 +74,14 @@ class Fleet:
     def events(self) -> list[str]:
         return [event["id"] for event in self.payloads(TOPICS.event)]
 
+    def announce(self, payload: bytes) -> None:
+        self._deliver(Outgoing(announcements(), payload))
+
     def ask(self, name: str, payload: bytes, **properties: Any) -> None:  # noqa: ANN401 - Outgoing's
-        token = self._connection.publish(Outgoing(TOPICS.command(name), payload, **properties))
+        self._deliver(Outgoing(TOPICS.command(name), payload, **properties))
+
+    def _deliver(self, message: Outgoing) -> None:
+        token = self._connection.publish(message)
         assert token is not None
         acknowledged: list[int] = []
         while token not in acknowledged:
@@ -288,11 +294,8 @@ def test_a_broker_that_restarts_with_its_sessions_lost_is_heard_again(
         fleet.until(lambda: fleet.payloads(TOPICS.status), "the new birth")
         fleet.ask("ping", b'{"id": "c1"}')
         fleet.until(lambda: fleet.payloads(TOPICS.response("ping")), "the answer")
-        with Connections() as connections:
-            operator = connections.to(broker.port)
-            connected(operator)
-            deliver(operator, Outgoing(announcements(), b'{"timestamp_version":1,"rollouts_version":1}'))
-            until(lambda: heard, "the announcement")
+        fleet.announce(b'{"timestamp_version":1,"rollouts_version":1}')
+        until(lambda: heard, "the announcement")
         until(lambda: thread.link.status().waiting_events == 0, "the event is delivered")
         fleet.close()
 
@@ -386,3 +389,27 @@ def test_a_broker_that_speaks_only_the_older_version_carries_what_it_can(tmp_pat
             fleet.until(lambda: fleet.payloads(TOPICS.response("ping")), "the answer")
             assert thread.link.status().protocol == 4
         fleet.close()
+
+
+def test_the_access_list_that_ships_lets_a_device_do_all_it_does(tmp_path: Path) -> None:
+    users = {"cam-7": "a", "operator": "b"}
+    acl = Path(__file__).parents[3] / "systemd" / "mosquitto" / "vedette.acl"
+    with Mosquitto(tmp_path / "broker", users=users, acl=acl) as broker:
+        fleet = Fleet(broker.port, username="operator", password=users["operator"])
+        heard: list[Announcement] = []
+        options = quick_options(broker.port, username="cam-7", password=users["cam-7"])
+        thread = made_link(tmp_path / "link", options, drain=AT_ONCE, announced=heard)
+        thread.link.event("test", {}, keep=Keep.ALWAYS, event_id="e")
+        thread.link.telemetry(b"{}", "application/json")
+        with running(thread):
+            fleet.until(lambda: fleet.events() == ["e"], "the event")
+            fleet.until(lambda: fleet.payloads(TOPICS.telemetry), "the report")
+            fleet.ask("ping", b'{"id": "c1"}')
+            fleet.until(lambda: fleet.payloads(TOPICS.response("ping")), "the answer")
+            fleet.announce(b'{"timestamp_version":1,"rollouts_version":1}')
+            until(lambda: heard, "the announcement")
+            status = thread.link.status()
+        fleet.until(lambda: fleet.payloads(TOPICS.status)[-1].get("clean"), "the goodbye")
+        fleet.close()
+    assert (status.faults, status.bad_messages) == ({}, {})
+    assert fleet.payloads(TOPICS.reported)
