@@ -9,16 +9,20 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from vedette.config.agent import AgentConfig, parse_config, read_config_text
+from vedette.config.agent import parse_config, read_config_text
 from vedette.config.camera import is_path
 from vedette.errors import ConfigError
 from vedette.runtime.preflight import check_on_this_box, shown
+from vedette.runtime.public_config import public_config
 from vedette.source.urls import redact_url
 from vedette.telemetry.summary import duration_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vedette.config.agent import AgentConfig
     from vedette.config.camera import CameraConfig
-    from vedette.config.link import HttpConfig
+    from vedette.config.link import HttpConfig, MqttConfig, TelemetryConfig
     from vedette.config.updates import UpdateConfig
 
 
@@ -51,8 +55,8 @@ def check_config(context: click.Context, file: Path, *, as_json: bool) -> None:
         click.echo(msgspec.json.encode(verdict).decode() if as_json else error.diagnostics())
         context.exit(ConfigError.exit_code)
     if as_json:
-        shown = _as_builtins(config)
-        verdict = _Verdict(v=1, file=str(file), ok=True, problems=(), notes=notes, config=shown)
+        public = public_config(config)
+        verdict = _Verdict(v=1, file=str(file), ok=True, problems=(), notes=notes, config=public)
         click.echo(msgspec.json.encode(verdict).decode())
         return
     click.echo("\n".join(_summary(config)))
@@ -69,19 +73,20 @@ def _checked(file: Path) -> tuple[AgentConfig, tuple[str, ...]]:
     text = read_config_text(file)
     config = parse_config(text, origin=file, environ=os.environ)
     check_on_this_box(config, text)
-    if config.update is None or Path(config.update.root).is_file():
-        return config, config.notes
-    return config, (*config.notes, f"update.root: {config.update.root} is not on this machine")
+    return config, (*config.notes, *_absent(config))
 
 
-def _as_builtins(config: AgentConfig) -> dict[str, Any]:
-    """The configuration with every default filled in, fit for a screen: without credentials."""
-    shown: dict[str, Any] = msgspec.to_builtins(config, enc_hook=str)
-    for key in ("origin", "notes"):
-        del shown[key]
-    for camera in shown["cameras"].values():
-        camera["input"] = redact_url(camera["input"])
-    return shown
+def _absent(config: AgentConfig) -> Iterator[str]:
+    """Files that may come to the box later, such as keys and passwords."""
+    named = {} if config.update is None else {"update.root": config.update.root}
+    mqtt = config.mqtt
+    if mqtt is not None:
+        named["mqtt.password_file"] = mqtt.password_file or ""
+        for key in ("ca", "cert", "key") if mqtt.tls is not None else ():
+            named[f"mqtt.tls.{key}"] = getattr(mqtt.tls, key) or ""
+    for key, path in named.items():
+        if path and not Path(path).is_file():
+            yield f"{key}: {shown(path)} is not on this machine"
 
 
 def _summary(config: AgentConfig) -> list[str]:
@@ -98,6 +103,8 @@ def _summary(config: AgentConfig) -> list[str]:
         "results": config.results.to if config.results.to == "stdout" else shown(config.results.to),
         "state": shown(config.state_dir) if config.state_dir else "none: nothing is kept between runs",
         "http": "none" if config.http is None else _http_line(config.http),
+        "mqtt": "none" if config.mqtt is None else _mqtt_line(config.mqtt),
+        **({} if config.mqtt is None else {"telemetry": _telemetry_line(config.telemetry)}),
         "updates": "none" if config.update is None else _update_line(config.update),
     }
     return [f"{config.origin} is good. It would run:", "", *(f"{key:<10}{row}" for key, row in rows.items())]
@@ -106,6 +113,26 @@ def _summary(config: AgentConfig) -> list[str]:
 def _http_line(http: HttpConfig) -> str:
     size_mb = http.max_picture / 1e6
     return f"on {http.listen}, up to {http.waiting} waiting requests of {size_mb:,.1f} MB"
+
+
+def _mqtt_line(mqtt: MqttConfig) -> str:
+    parts = [f"{mqtt.host}:{mqtt.effective_port}{' with TLS' if mqtt.tls is not None else ''}"]
+    if mqtt.username is not None:
+        parts.append(f"as {mqtt.username}")
+    parts.append(f"up to {mqtt.outbox / 1e6:,.1f} MB wait on the disk")
+    if mqtt.results.publish == "none":
+        parts.append("no answers are sent")
+    else:
+        which = "each answer" if mqtt.results.publish == "all" else "answers that change"
+        parts.append(f"{which}, up to {mqtt.results.max_per_s:g} a second and camera")
+    if mqtt.home_assistant:
+        parts.append("shown to Home Assistant")
+    return ", ".join(parts)
+
+
+def _telemetry_line(telemetry: TelemetryConfig) -> str:
+    every = duration_text(telemetry.interval_s)
+    return f"every {every}, in messages of up to {telemetry.max_report:,} bytes ({telemetry.format})"
 
 
 def _update_line(update: UpdateConfig) -> str:

@@ -10,13 +10,14 @@ import msgspec
 from vedette.api.control import ask
 from vedette.api.messages import AgentStatus, CameraStatus, StatusRequest
 from vedette.cli.control_options import control_options, socket_of
-from vedette.runtime.narration import progress_text, result_text
+from vedette.runtime.narration import progress_text, result_text, size_text
 from vedette.telemetry.summary import duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from vedette.link.port import LinkStatus
     from vedette.update.status import UpdateStatus
 
 _LABEL_COLUMNS = 10
@@ -58,6 +59,33 @@ def screen(found: AgentStatus) -> Iterator[str]:
             yield _row("", f"! the clock is not believed: {found.clock_doubt}")
     else:
         yield _row("update", f"none can be had: {found.no_update}" if found.no_update else "not configured")
+    if found.link is not None:
+        yield ""
+        yield from _link(found.link)
+
+
+def _link(found: LinkStatus) -> Iterator[str]:
+    """The broker, what waits for it, and what did not get there."""
+    since = duration_text(found.since_s)
+    if found.connected:
+        version = "5" if found.protocol >= 5 else "3.1.1"
+        yield _row("link", f"connected to {found.broker} for {since}, MQTT {version}")
+    else:
+        yield _row("link", f"no connection to {found.broker} for {since}")
+        if found.last_loss:
+            yield _row("", f"! {found.last_loss}")
+    if found.waiting_events or found.waiting_reports:
+        size = size_text(found.waiting_bytes)
+        yield _row("waiting", f"{found.waiting_events:,} events, {found.waiting_reports:,} reports, {size}")
+    lost = {
+        "reports dropped, the disk's share was full": found.dropped_reports,
+        "answers not sent": found.dropped_results,
+        "messages set aside, the broker does not take them": found.set_aside,
+        f"messages not understood ({', '.join(found.bad_messages)})": sum(found.bad_messages.values()),
+    }
+    for what, count in lost.items():
+        if count:
+            yield _row("", f"! {count:,} {what}")
 
 
 def _camera(camera: CameraStatus) -> str:

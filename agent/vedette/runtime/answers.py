@@ -20,6 +20,8 @@ from vedette.runtime.description import describe_model
 from vedette.runtime.figures import Figures
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from vedette.api.messages import AgentStatus, Request
     from vedette.clock import Clock
     from vedette.runtime.daemon import Daemon
@@ -30,11 +32,20 @@ if TYPE_CHECKING:
 class Answers:
     """One method for each request; `updates` is None where none are configured."""
 
-    def __init__(self, clock: Clock, daemon: Daemon, desk: StatusDesk, updates: Updates | None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        daemon: Daemon,
+        desk: StatusDesk,
+        updates: Updates | None,
+        complete: Callable[[AgentStatus], AgentStatus],
+    ) -> None:
+        """Prepare to answer; `complete` adds to a status what others than the daemon know."""
         self._daemon = daemon
         self._desk = desk
         self._updates = updates
-        self._figures = Figures(clock, daemon, desk, self._complete)
+        self._complete = complete
+        self._figures = Figures(clock, daemon, desk, complete)
 
     def answer(self, request: Request) -> bytes:
         """The JSON body of the reply.
@@ -49,9 +60,6 @@ class Answers:
         if isinstance(request, MetricsRequest):
             return msgspec.json.encode(self._figures.snapshot())
         return msgspec.json.encode(Heard(self._change(request)))
-
-    def _complete(self, status: AgentStatus) -> AgentStatus:
-        return status if self._updates is None else self._updates.complete(status)
 
     def _change(self, request: CheckRequest | AbortRequest | ImportRequest) -> str:
         updates = self._updates

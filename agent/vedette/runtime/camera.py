@@ -13,6 +13,7 @@ from vedette.frame.channel import Channel, PeerGoneError, channel_pair
 from vedette.frame.layout import RingGeometry
 from vedette.frame.ring import Ring, create_ring
 from vedette.runtime.child import Child, describe_exit
+from vedette.runtime.log import Level, LogLine
 from vedette.runtime.restart import pause_text
 from vedette.source.messages import (
     Ended,
@@ -42,6 +43,8 @@ SOURCE_MODULE = "vedette.source.child"
 DOOR_MODULE = "vedette.api.door"
 # A child's interpreter and OpenCV need time to start before the input's own time-out begins.
 START_GRACE_S = 10.0
+# After that a source that is paused is killed.
+PAUSE_WAIT_S = 2.0
 
 
 class CameraState(str, Enum):
@@ -51,6 +54,7 @@ class CameraState(str, Enum):
     OPENING = "opening"
     HELD = "held"  # open; a lossless source gets its ring when a worker is ready
     RUNNING = "running"
+    PAUSED = "paused"  # somebody asked for it; it takes no frames until it is resumed
     ENDED = "ended"
     FAILED = "failed"
 
@@ -72,10 +76,13 @@ class Camera:
         self.state = CameraState.WAITING
         self.info: SourceInfo | None = None
         self.error: VedetteError | None = None
+        self.fault = ""
         self.ring: Ring | None = None
         self.child: Child | None = None
         self.control: Channel[FromSource] | None = None
         self.restarts = restarts
+        self._paused = False
+        self._ending_by_ns = 0  # of a child that was told to end, because the camera was paused
         self._clock = clock
         self._budget = budget
         self._say = say
@@ -100,10 +107,39 @@ class Camera:
         """No further frame will come."""
         return self.state in {CameraState.ENDED, CameraState.FAILED}
 
+    @property
+    def pausable(self) -> bool:
+        """Nothing is lost or repeated when its source is started anew later."""
+        if self.plan.door is not None:
+            return False
+        return self.live if self.info is not None else self._may_reconnect()
+
+    def pause(self) -> None:
+        """Let the source end, and start no other; frames that it gave are answered."""
+        if self._paused or self.over:
+            return
+        self._paused = True
+        if self.child is None:
+            self.state = CameraState.PAUSED
+        else:
+            self._ending_by_ns = self._clock.monotonic_ns() + round(PAUSE_WAIT_S * 1e9)
+            self.stop()
+
+    def resume(self) -> None:
+        """Start the source again."""
+        if not self._paused:
+            return
+        self._paused, self.fault = False, ""
+        if self.state is CameraState.PAUSED:
+            self.state, self._start_at_ns = CameraState.WAITING, self._clock.monotonic_ns()
+
     def tick(self, *, worker_ready: bool) -> None:
         """Start, hold or kill the source as its state and the time say."""
         now_ns = self._clock.monotonic_ns()
-        if self.state is CameraState.WAITING and now_ns >= self._start_at_ns:
+        if self._ending_by_ns:
+            if now_ns >= self._ending_by_ns:
+                self._kill("did not end when it was paused")
+        elif self.state is CameraState.WAITING and now_ns >= self._start_at_ns:
             self._start(now_ns)
         elif self.state is CameraState.OPENING and now_ns > self._opened_by_ns:
             self._kill(f"did not open within {self.plan.source.open_timeout_s:g} s")
@@ -137,9 +173,11 @@ class Camera:
 
     def _try_again(self, cause: str) -> None:
         delay_s = self.restarts.died()
+        self.fault = cause
         self._start_at_ns = self._clock.monotonic_ns() + round(delay_s * 1e9)
         self.state = CameraState.WAITING
-        self._say(f"{self.name}: {cause}; trying again in {pause_text(delay_s)}")
+        text = f"{self.name}: {cause}; trying again in {pause_text(delay_s)}"
+        self._say(LogLine(Level.WARNING, text))
 
     def _start_child(self) -> None:
         ours, theirs = channel_pair()
@@ -216,7 +254,7 @@ class Camera:
             self._lent_at_ns = now_ns
             self.first_lent_ns = self.first_lent_ns or now_ns
             self._child_has_ring = True
-            self.state = CameraState.RUNNING
+            self.state, self.fault = CameraState.RUNNING, ""
 
     def tell(self, message: ToSource | ToDoor, fds: Sequence[int] = ()) -> bool:
         """Send to the child; False when it cannot be told, because it is gone or does not listen."""
@@ -261,6 +299,11 @@ class Camera:
         words = self.child.last_words() if self.child is not None else ""
         self._close_child()
         farewell = self._farewell
+        if self._ending_by_ns and self.error is None:
+            self._ending_by_ns = 0
+            self.state = CameraState.PAUSED if self._paused else CameraState.WAITING
+            self._start_at_ns = self._clock.monotonic_ns()
+            return
         if isinstance(farewell, Ended) and self.plan.door is None:
             self.state = CameraState.ENDED
             return

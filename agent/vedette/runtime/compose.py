@@ -5,6 +5,9 @@ Reading it tells every process, thread and queue there is:
 - this process: the supervisor (main thread) and the results thread; between them a bounded command queue;
 - where they are configured, the `update` thread with its mailbox (`update.mailbox` bounds it), and the
   `control` thread, which answers one client of the control socket at a time;
+- with a broker, the `link` thread, which alone sends and receives, `mqtt` below it on the socket,
+  `link-commands`, which carries out one command of the fleet at a time, and `report`, which tells the fleet
+  what is measured and what happened; what waits is on the disk (`link.outbox` bounds it);
 - one source child per camera, of which the HTTP door is one, one engine worker child, during an update a
   second one; between source and worker the camera's frame ring, between every child and this process datagram
   sockets whose kernel buffers are the bound, and for the door's answers `door_sink` with a bound of its own;
@@ -27,18 +30,26 @@ from vedette.engine.threads import granted_threads
 from vedette.errors import ConfigError, UnavailableError
 from vedette.runtime.answers import Answers
 from vedette.runtime.daemon import Daemon
-from vedette.runtime.plan import CameraPlan, RestartPolicy, RunPlan, UpdatePlan, door_plan
+from vedette.runtime.linking_surroundings import Surroundings
+from vedette.runtime.log import Level, Log, LogLine
+from vedette.runtime.plan import CameraPlan, LinkPlan, RestartPolicy, RunPlan, UpdatePlan, door_plan
+from vedette.runtime.public_config import public_config
 from vedette.runtime.sinks import LineSink
 from vedette.runtime.status import StatusDesk
+from vedette.runtime.ways import BlockWay
 from vedette.source.port import SourceSpec
 from vedette.wire.pixels import ColorMatrix, ColorRange, PixelFormat
+from vedette.wire.topics import DeviceTopics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from vedette.api.messages import AgentStatus
+    from vedette.clock import Clock
     from vedette.config.agent import AgentConfig, EngineConfig
     from vedette.config.camera import CameraConfig
     from vedette.runtime.daemon import Stopping
+    from vedette.runtime.linking import Linked
     from vedette.runtime.updating import OpenedUpdates, Updates
 
 STDOUT_FD = 1
@@ -68,6 +79,22 @@ def plan_from_config(config: AgentConfig) -> RunPlan:
         # A socket's path may have 107 bytes; a detour over `..` must not cost any.
         control_socket=None if config.control_socket is None else config.control_socket.resolve(),
         update=update_plan(config),
+        link=link_plan(config),
+        shown=public_config(config),
+    )
+
+
+def link_plan(config: AgentConfig) -> LinkPlan | None:
+    """The broker, if there is one; a checked configuration has a state folder beside it."""
+    if config.mqtt is None or config.state_dir is None:
+        return None
+    return LinkPlan(
+        mqtt=config.mqtt,
+        telemetry=config.telemetry,
+        state_dir=Path(config.state_dir).resolve(),
+        device=config.device.id,
+        site=config.device.site,
+        labels=config.device.labels,
     )
 
 
@@ -159,38 +186,57 @@ def build_agent(
     say: Callable[[str], None],
     on_tick: Callable[[Agent], None] | None = None,
 ) -> Agent:
-    """A daemon over the real clock, real children and the real sink, with updates and a control socket.
+    """A daemon over the real clock, children and sink, with updates, a link and a control socket.
 
     Raises:
-        ConfigError: What updates begin with is not there.
+        ConfigError: What updates begin with is not there, or a password is not.
         UnavailableError: The results file cannot be opened, another agent uses the same state, or updates
-            need packages that are not installed.
+            or the link need packages that are not installed.
     """
     clock = SystemClock()
+    log = Log(say, clock)
+    say = log.say
     sink = _open_sink(plan, stopping, say)
-    opening = None if plan.update is None else _open_updates(plan.update, Path(plan.worker.bundle))
+    blocks = _block_way(plan, clock)
+    opening = None if plan.update is None else _open_updates(plan.update, Path(plan.worker.bundle), blocks)
     if opening is not None and opening.first_bundle is not None:
         plan = replace(plan, worker=replace(plan.worker, bundle=str(opening.first_bundle)))
     desk = StatusDesk(clock, device=plan.device)
+
+    def complete(status: AgentStatus) -> AgentStatus:
+        if updates is not None:
+            status = updates.complete(status)
+        return status if linked is None else replace(status, link=linked.link.status())
 
     def tick(daemon: Daemon) -> None:
         desk.tick(daemon)
         if updates is not None:
             updates.tick(clock.monotonic_ns(), say)
+        if linked is not None:
+            linked.tick(daemon, clock.monotonic_ns())
         if on_tick is not None:
             on_tick(agent)
 
     daemon = Daemon(plan, sink=sink, clock=clock, stopping=stopping, say=say, on_tick=tick)
     updates = None if opening is None else opening.join(plan, daemon)
+    linked = (
+        None
+        if plan.link is None
+        else _join_link(plan, Surroundings(daemon, desk, updates, complete, clock, log), blocks)
+    )
     agent = Agent(daemon, updates)
     if plan.control_socket is not None:
-        try:
-            server = ControlServer(plan.control_socket, Answers(clock, daemon, desk, updates).answer)
-        except ConfigError as error:  # a disk that only reads must not keep cameras from being answered
-            say(f"nobody can ask this agent: {error.diagnostics()}")
-        else:
-            daemon.companions.append(server)
+        _open_control(plan.control_socket, daemon, Answers(clock, daemon, desk, updates, complete), say)
     return agent
+
+
+def _open_control(path: Path, daemon: Daemon, answers: Answers, say: Callable[[str], None]) -> None:
+    try:
+        server = ControlServer(path, answers.answer)
+    except ConfigError as error:  # a disk that only reads must not keep cameras from being answered
+        say(LogLine(Level.ERROR, f"nobody can ask this agent: {error.diagnostics()}"))
+    else:
+        daemon.companions.append(server)
 
 
 def _open_sink(plan: RunPlan, stopping: Stopping, say: Callable[[str], None]) -> LineSink:
@@ -202,7 +248,25 @@ def _open_sink(plan: RunPlan, stopping: Stopping, say: Callable[[str], None]) ->
     return sink
 
 
-def _open_updates(plan: UpdatePlan, factory: Path) -> OpenedUpdates:
+def _block_way(plan: RunPlan, clock: Clock) -> BlockWay | None:
+    """The way of updates that goes over the link, where the configuration names it."""
+    if plan.link is None or plan.update is None or "mqtt" not in plan.update.via:
+        return None
+    return BlockWay(DeviceTopics.of(plan.link.site, plan.link.device), clock)
+
+
+def _join_link(plan: RunPlan, around: Surroundings, blocks: BlockWay | None) -> Linked:
+    try:
+        from vedette.runtime.linking import join_link  # noqa: PLC0415 - of the extra [mqtt]
+    except ModuleNotFoundError as error:
+        raise UnavailableError(
+            f"a broker is configured, and the package {error.name} is not installed",
+            cure="pip install 'vedette[mqtt]', or leave the `mqtt` section out",
+        ) from error
+    return join_link(plan, around, blocks)
+
+
+def _open_updates(plan: UpdatePlan, factory: Path, blocks: BlockWay | None) -> OpenedUpdates:
     try:
         from vedette.runtime.updating import open_updates  # noqa: PLC0415 - tuf and requests start slowly
     except ModuleNotFoundError as error:
@@ -210,4 +274,4 @@ def _open_updates(plan: UpdatePlan, factory: Path) -> OpenedUpdates:
             f"updates are configured, and the package {error.name} is not installed",
             cure="pip install 'vedette[update]', or leave the `update` section out",
         ) from error
-    return open_updates(plan, factory)
+    return open_updates(plan, factory, blocks)

@@ -20,6 +20,7 @@ from vedette.runtime.door import Door
 from vedette.runtime.door_sink import DoorSink
 from vedette.runtime.generation import Generation, Phase
 from vedette.runtime.live import LiveModel
+from vedette.runtime.log import Level, LogLine
 from vedette.runtime.restart import Restarts
 from vedette.runtime.results import ResultsThread
 from vedette.runtime.ring_budget import RingBudget
@@ -123,7 +124,7 @@ class Daemon:
         self.started_ns = clock.monotonic_ns()
         has_door = any(camera.door is not None for camera in plan.cameras)
         # Who asks for figures asks there; nobody else pays for them.
-        self.window = WindowRecorder(self.started_ns) if has_door else None
+        self.window = WindowRecorder(self.started_ns) if has_door or plan.link is not None else None
         self.results = ResultsThread(
             sink=sink,
             ledger=self.ledger,
@@ -260,7 +261,8 @@ class Daemon:
             return
         camera.buried(status)
         if camera.error is not None and not all(other.over for other in self.cameras):
-            self._say(f"{camera.error.diagnostics()}\n{camera.name} is given up; the other cameras go on")
+            text = f"{camera.error.diagnostics()}\n{camera.name} is given up; the other cameras go on"
+            self._say(LogLine(Level.ERROR, text))
 
     def observe_rings(self) -> dict[str, int]:
         """Bring the rings' counters into the ledger.
@@ -295,7 +297,7 @@ class Daemon:
             if camera.ring is not None:
                 self.results.skip_to(camera.name, camera.ring.head, DropCause.SHUTDOWN)
         if not self.results.finish(FINISH_WAIT_S):
-            self._say("results could not be written in time")
+            self._say(LogLine(Level.ERROR, "results could not be written in time"))
         self.observe_rings()
         for camera in self.cameras:
             camera.close()

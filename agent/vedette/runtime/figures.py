@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from vedette.errors import UnavailableError
 from vedette.telemetry.board_files import BoardReader
@@ -29,6 +29,13 @@ WORD_LENGTH = 64
 # A scrape waits no longer for a sensor that hangs; the rest of the figures does not depend on it.
 BOARD_WITHIN_S = 0.5
 _SOURCE = "source "
+
+
+class Seen(NamedTuple):
+    """One look: how everything stands, and the processes."""
+
+    status: AgentStatus
+    pids: Pids
 
 
 class Figures:
@@ -62,11 +69,16 @@ class Figures:
         Raises:
             UnavailableError: The supervisor did not answer in time.
         """
-        status, pids = self._desk.look(
-            self._daemon, lambda daemon, now_ns: (self._desk.describe(daemon, now_ns), process_ids(daemon))
-        )
-        status = self._complete(status)
-        found = self._processes.read(pids)
+        return self.gathered(self._desk.look(self._daemon, self.look))
+
+    def look(self, daemon: Daemon, now_ns: int) -> Seen:
+        """What the supervisor knows; on its thread."""
+        return Seen(self._desk.describe(daemon, now_ns), process_ids(daemon))
+
+    def gathered(self, seen: Seen) -> Gathered:
+        """All that is to be known at a look."""
+        status = self._complete(seen.status)
+        found = self._processes.read(seen.pids)
         cut = len(_SOURCE)
         return Gathered(
             ledger=LedgerSnapshot({camera.camera: _counts(camera) for camera in status.cameras}),
@@ -84,7 +96,7 @@ class Figures:
         """
         if self._daemon.window is None:
             raise UnavailableError(
-                "this agent records no figures", cure="add an `http` section to its configuration"
+                "this agent records no figures", cure="add an `http` or `mqtt` section to its configuration"
             )
         gathered = self.gather()
         return metrics_snapshot(self._daemon.window.since_start(self._clock.monotonic_ns()), gathered)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from vedette.engine.messages import Attach, WorkerSpec
 from vedette.engine.priority import Pace
 from vedette.errors import UnavailableError, rebuild_error
+from vedette.runtime.log import Level, LogLine
 from vedette.runtime.restart import pause_text
 from vedette.runtime.results import Retired, Seat
 from vedette.runtime.worker_process import WorkerProcess, WorkerState
@@ -106,6 +107,11 @@ class Generation:
     def serving(self) -> bool:
         """A worker is ready for frames."""
         return self.worker is not None and self.worker.state is WorkerState.READY
+
+    @property
+    def fault(self) -> str:
+        """Why a worker ended last; empty when none did."""
+        return self._detail
 
     def tick(self, cameras: Iterable[Camera]) -> None:
         """Start, watch, or account, as the phase says; attach cameras that the worker does not serve yet."""
@@ -218,7 +224,8 @@ class Generation:
             )
             self.phase = Phase.FAILED
             return
-        self._say(f"engine worker ended ({self._detail}); next start in {pause_text(delay_s)}")
+        text = f"engine worker ended ({self._detail}); next start in {pause_text(delay_s)}"
+        self._say(LogLine(Level.WARNING, text))
         self._start_at_ns = self._clock.monotonic_ns() + round(delay_s * 1e9)
         self.phase = Phase.RESTING
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vedette.runtime.log import Level, LogLine
 from vedette.update.causes import Result
 from vedette.update.phases import Phase
 
@@ -52,7 +53,7 @@ class Narrator:
         if status.last_result is not None and status.last_result != before.last_result:
             lines.append(f"update: {result_text(status.last_result, self._name_of)}")
         if status.trouble and status.trouble != before.trouble:
-            lines.append(f"update: {status.trouble}")
+            lines.append(LogLine(Level.WARNING, f"update: {status.trouble}"))
         return lines
 
     def _beginning(self, status: UpdateStatus, now_ns: int) -> list[str]:
@@ -70,7 +71,7 @@ class Narrator:
         detail = f" ({status.detail})" if status.detail else ""
         if status.phase is Phase.ROLLBACK:
             cause = "" if status.cause is None else f" for {status.cause.value}"
-            return [f"update:{name} taken back{cause}{detail}"]
+            return [LogLine(Level.WARNING, f"update:{name} taken back{cause}{detail}")]
         if status.phase is Phase.DEFERRED:
             return [f"update:{name} put off{detail}"]
         step = _STEPS.get(status.phase)

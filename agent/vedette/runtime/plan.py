@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from vedette.api.door_messages import DOOR, DoorSpec
+from vedette.config.link import MqttConfig, TelemetryConfig
 from vedette.engine.messages import WorkerSpec
 from vedette.source.port import SourceSpec
 
@@ -73,13 +74,25 @@ class UpdatePlan(msgspec.Struct, frozen=True):
     reserve_bytes: int = 64_000_000
 
 
+class LinkPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The broker, what goes there, and who we are to it; `state_dir` keeps what waits in `link/`."""
+
+    mqtt: MqttConfig
+    telemetry: TelemetryConfig
+    state_dir: Path
+    device: str
+    site: str | None = None
+    labels: dict[str, str] = {}
+
+
 class RunPlan(msgspec.Struct, frozen=True):
     """Everything the daemon needs to know.
 
     `headroom_bytes` of memory must stay available for a second worker to be kept or started for comparison.
     `trial_hang_s` is how long one frame may take in a trial, though never less than ten times what it took
     before. `outlives_model`: the daemon goes on without a model that works, for an update may bring one.
-    `device` is this box's name; without `control_socket` nobody can ask the daemon anything.
+    `device` is this box's name; without `control_socket` nobody can ask the daemon anything. `shown` is the
+    configuration as others may see it.
     """
 
     worker: WorkerSpec
@@ -97,3 +110,5 @@ class RunPlan(msgspec.Struct, frozen=True):
     device: str = ""
     control_socket: Path | None = None
     update: UpdatePlan | None = None
+    link: LinkPlan | None = None
+    shown: dict[str, Any] = {}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from vedette.clock import SystemClock
 from vedette.errors import ConfigError, VedetteError
+from vedette.runtime.ways import FirstAvailable
 from vedette.trust.client import TufTrust
 from vedette.trust.documents import Device
 from vedette.trust.wall_clock import SystemWallClock
@@ -18,6 +21,7 @@ from vedette.update.startup import TRUST_NAME
 
 if TYPE_CHECKING:
     from vedette.runtime.plan import UpdatePlan
+    from vedette.runtime.ways import BlockWay
     from vedette.trust.offer import Offer
     from vedette.update.ports import Fetcher, Trust
 
@@ -76,22 +80,38 @@ class LoggedTrust:
 class Roads:
     """Puts trust and transport together; all roads share one memory of what was verified."""
 
-    def __init__(self, plan: UpdatePlan, state: Path) -> None:
+    def __init__(self, plan: UpdatePlan, state: Path, blocks: BlockWay | None = None) -> None:
         self._plan = plan
         self._state = state
+        self._blocks = blocks
         self._bootstrap = read_root(plan.root)
         self.log = LookLog()
         self._wall = SystemWallClock()
 
     def usual(self) -> Road:
-        """The configured one.
+        """The configured one; where several ways are, each is there for what the one before cannot give.
 
         Raises:
-            ConfigError: Its URL is none.
+            ConfigError: Its URL is none, or there is no way.
         """
-        if self._plan.repository.startswith(("http://", "https://")):
-            return self._road(HttpFetcher(self._plan.repository), carried=False)
-        return self._road(FolderFetcher(Path(self._plan.repository)), carried=True)
+        carried = "http" in self._plan.via and not self._over_http
+        ways = [(way, self._fetcher(way)) for way in self._plan.via]
+        if len(ways) == 1:
+            return self._road(ways[0][1], carried=carried)
+        return self._road(FirstAvailable(ways, SystemClock(), random.uniform), carried=carried)
+
+    @property
+    def _over_http(self) -> bool:
+        return self._plan.repository.startswith(("http://", "https://"))
+
+    def _fetcher(self, way: str) -> Fetcher:
+        if way == "mqtt":
+            if self._blocks is None:
+                raise ConfigError("`update.via` names mqtt, and there is no `mqtt` section")
+            return self._blocks.fetcher()
+        if self._over_http:
+            return HttpFetcher(self._plan.repository)
+        return FolderFetcher(Path(self._plan.repository))
 
     def folder(self, folder: Path) -> Road:
         """A folder, once; what it says that is older than what this device knows is passed over."""

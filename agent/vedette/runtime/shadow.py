@@ -10,6 +10,7 @@ from vedette.engine.messages import Attach
 from vedette.engine.priority import Pace
 from vedette.frame.ring import available_bytes
 from vedette.runtime.departures import retire_unseen
+from vedette.runtime.log import Level, LogLine
 from vedette.runtime.worker_process import WorkerProcess, WorkerState
 
 if TYPE_CHECKING:
@@ -149,8 +150,8 @@ class Shadow:
         self._tries += 1
         if final or self._tries >= SHADOW_TRIES:
             health.give_up()
-            self._say(f"shadow: given up ({text})")
+            self._say(LogLine(Level.WARNING, f"shadow: given up ({text})"))
             return
         delay_s = self._restarts.died()
         self._start_at_ns = self._clock.monotonic_ns() + round(delay_s * 1e9)
-        self._say(f"shadow: ended ({text}); next start in {delay_s:.1f} s")
+        self._say(LogLine(Level.WARNING, f"shadow: ended ({text}); next start in {delay_s:.1f} s"))

@@ -14,6 +14,7 @@ from vedette.runtime.departures import Departures, retire_unseen
 from vedette.runtime.generation import LIVE_SEAT, Heir, Phase
 from vedette.runtime.handover import Handover
 from vedette.runtime.health import SlidingHealth
+from vedette.runtime.log import Level, LogLine
 from vedette.runtime.results import Retired, Seat
 from vedette.runtime.swap_table import SwapEvent, SwapState, step, takes
 from vedette.runtime.worker_process import WorkerProcess, WorkerState
@@ -282,7 +283,8 @@ class Swap:
             self._health.give_up()
             self.state = step(self.state, SwapEvent.NEW_LOST)
             self._use_sliding(self._old_sliding or SlidingHealth(self._clock, self._plan.baseline_s))
-            self._say(f"the new model died in its trial; {Path(old.spec.bundle).name} serves again")
+            text = f"the new model died in its trial; {Path(old.spec.bundle).name} serves again"
+            self._say(LogLine(Level.WARNING, text))
             return old
         return None
 
@@ -333,7 +335,7 @@ class Swap:
         """The old worker never stopped, or goes on."""
         self._health.died(text)
         self._health.give_up()
-        self._say(f"the new model is given up ({text})")
+        self._say(LogLine(Level.WARNING, f"the new model is given up ({text})"))
         self._new = None
         self.state = step(self.state, SwapEvent.NEW_LOST)
         if self.state is SwapState.IDLE:

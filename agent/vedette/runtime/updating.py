@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from vedette.clock import SystemClock
 from vedette.errors import BadInputError, StorageError, UnavailableError
+from vedette.runtime.log import Level, LogLine
 from vedette.runtime.narration import Narrator, short_text
 from vedette.runtime.release_names import ReleaseNames
 from vedette.runtime.roads import Roads
@@ -24,6 +25,7 @@ from vedette.update.startup import STATE_NAME, OpenedState, open_state
 from vedette.update.store import Store
 from vedette.update.update_thread import UpdateThread
 from vedette.update.veto import thermal_veto
+from vedette.wire.plane import ModelState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from vedette.api.messages import AgentStatus
     from vedette.runtime.daemon import Daemon
     from vedette.runtime.plan import RunPlan, UpdatePlan
+    from vedette.runtime.ways import BlockWay
 
 FIRST_LOOK_S = 60.0
 ANSWER_WITHIN_S = 20.0
@@ -58,11 +61,11 @@ class Updates:
                 say(line)
             fault = self._roads.log.fault
             if fault and fault != self._fault_said:
-                say(f"update: the look for updates failed: {fault}")
+                say(LogLine(Level.WARNING, f"update: the look for updates failed: {fault}"))
             self._fault_said = fault
         elif not self._reason_said:
             self._reason_said = True
-            say(f"update: none can be had: {self._reason}")
+            say(LogLine(Level.ERROR, f"update: none can be had: {self._reason}"))
 
     def short_text(self) -> str:
         """For the status line; empty while nothing goes on."""
@@ -80,6 +83,25 @@ class Updates:
             look_fault=self._roads.log.fault,
             clock_doubt=self._roads.log.clock_doubt,
         )
+
+    @property
+    def driver(self) -> UpdateDriver | None:
+        """Who does it; None when there can be none."""
+        return None if self._thread is None else self._thread.driver
+
+    def model(self, sha256: str) -> ModelState:
+        """A bundle with its name and version, as far as they are known here."""
+        return ModelState("", "", sha256) if self._names is None else self._names.model(sha256)
+
+    @property
+    def look_fault(self) -> str:
+        """Why the last look failed, or why there can be no updates at all."""
+        return self._reason or self._roads.log.fault
+
+    @property
+    def clock_doubt(self) -> str:
+        """Why the last look did not believe the clock."""
+        return self._roads.log.clock_doubt
 
     def check(self) -> str:
         """Look for updates now.
@@ -149,8 +171,10 @@ class OpenedUpdates(NamedTuple):
         return Updates(self.roads, thread, ReleaseNames(self.opened), "")
 
 
-def open_updates(plan: UpdatePlan, factory: Path) -> OpenedUpdates:
+def open_updates(plan: UpdatePlan, factory: Path, blocks: BlockWay | None = None) -> OpenedUpdates:
     """Read what the disk knows; a disk that fails does not keep the box from serving what it has.
+
+    `blocks` is the way by MQTT, where there is one.
 
     Raises:
         ConfigError: The first root metadata is not there, or the repository's URL is none.
@@ -159,7 +183,7 @@ def open_updates(plan: UpdatePlan, factory: Path) -> OpenedUpdates:
     # Files of bundles are opened below real paths only, so that no link leads out of one.
     factory = factory.resolve()
     plan = replace(plan, state_dir=plan.state_dir.resolve())
-    roads = Roads(plan, plan.state_dir / STATE_NAME)
+    roads = Roads(plan, plan.state_dir / STATE_NAME, blocks)
     try:
         plan.state_dir.mkdir(parents=True, exist_ok=True)
         opened = open_state(plan.state_dir, plan.model, factory=factory)

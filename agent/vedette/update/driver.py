@@ -27,10 +27,12 @@ from vedette.update.slots import Slots
 from vedette.update.status import UpdateStatus, describe
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from concurrent.futures import Future
 
     from vedette.update.driver_parts import DriverParts
     from vedette.update.looking import Road
+    from vedette.update.outbox import Outbox
     from vedette.update.record import UpdateRecord
 
 JITTER = 0.25
@@ -56,7 +58,10 @@ class _Stuck:
 
 
 class UpdateDriver:
-    """One model's updates. The methods under "what anybody may call" are any thread's, the rest one's."""
+    """One model's updates. The methods under "what anybody may call" are any thread's, the rest one's.
+
+    `moved` is told of each change of the phase, once it is durable; it only enqueues.
+    """
 
     def __init__(self, parts: DriverParts) -> None:
         self._parts = parts
@@ -70,6 +75,7 @@ class UpdateDriver:
         self._carrying = Carrying(parts, self._slots, emit=self._events.append)
         self._carrying.schedule = self._schedule
         parts.fetching.breathe = self._breathe
+        self.moved: Callable[[UpdateRecord, UpdateRecord], None] = lambda _before, _after: None
         self._again: tuple[int, ef.Effect] | None = None
         self._stuck: _Stuck | None = None
         self._trouble = ""
@@ -102,6 +108,11 @@ class UpdateDriver:
     def snapshot(self) -> UpdateStatus:
         """How updates stand, as of a moment ago."""
         return self._status
+
+    @property
+    def outbox(self) -> Outbox:
+        """Results and notices that wait for somebody to take them."""
+        return self._parts.outbox
 
     # The loop ---------------------------------------------------------------------------------------------
 
@@ -167,6 +178,7 @@ class UpdateDriver:
         if after.phase is not before.phase:
             self._slots.end_work()
             self._again = None
+            self.moved(before, after)
         elif isinstance(event, ev.Announced) and after.phase in _DEAF:
             self._schedule(ef.Schedule(DEAF_LOOK_S))
         for effect in effects:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import re
+import secrets
+import threading
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -37,21 +39,33 @@ class Notice(msgspec.Struct, frozen=True):
 
 
 class OutboxEntry(msgspec.Struct, frozen=True):
-    """One file; `number` is its place in the order, and one of `result` and `notice` is there."""
+    """One file; `number` is its place in the order, and one of `result` and `notice` is there.
+
+    Numbers begin anew when nothing waits; `tag` tells a notice from all others that say the same.
+    """
 
     number: int
     result: Report | None = None
     notice: Notice | None = None
     schema: int = 1
+    tag: str = ""
+
+    @property
+    def event_id(self) -> str:
+        """Its name for good: the same in each delivery, and of no other entry."""
+        if self.result is not None:
+            return f"update:{self.result.update_id}:{self.result.seq}"
+        return f"notice:{self.tag or self.number}"
 
 
 class Outbox:
-    """The folder; one thread writes, `entries` may be called by anybody."""
+    """The folder; one thread puts entries in, another may take them out, anybody may look."""
 
     def __init__(self, folder: Path, *, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
         self._folder = folder
         self._max_bytes = max_bytes
         self.dropped_notices = 0
+        self._lock = threading.Lock()
 
     def open(self) -> None:
         """Make the folder, drop what a power cut left half-made, set the reserve aside.
@@ -74,11 +88,12 @@ class Outbox:
         Raises:
             StorageError: No room for it, or the disk refuses.
         """
-        entries = self.entries()
-        key = (report.update_id, report.seq)
-        if any(entry.result and (entry.result.update_id, entry.result.seq) == key for entry in entries):
-            return self._sync()
-        return self._put(OutboxEntry(_next(entries), result=report), entries)
+        with self._lock:
+            entries = self.entries()
+            key = (report.update_id, report.seq)
+            if any(entry.result and (entry.result.update_id, entry.result.seq) == key for entry in entries):
+                return self._sync()
+            return self._put(OutboxEntry(_next(entries), result=report), entries)
 
     def put_notice(self, notice: Notice) -> None:
         """Keep a notice, unless the same one waits already.
@@ -86,9 +101,11 @@ class Outbox:
         Raises:
             StorageError: No room for it, or the disk refuses.
         """
-        entries = self.entries()
-        if all(entry.notice != notice for entry in entries):
-            self._put(OutboxEntry(_next(entries), notice=notice), entries)
+        with self._lock:
+            entries = self.entries()
+            if all(entry.notice != notice for entry in entries):
+                tag = secrets.token_hex(8)
+                self._put(OutboxEntry(_next(entries), notice=notice, tag=tag), entries)
 
     def entries(self) -> tuple[OutboxEntry, ...]:
         """What waits, oldest first; a file that is damaged is passed over."""
@@ -101,14 +118,16 @@ class Outbox:
         found = [_read(path) for path in names]
         return tuple(entry for entry in found if entry is not None)
 
-    def acknowledge(self, number: int) -> None:
-        """Forget an entry that was delivered.
+    def acknowledge(self, entry: OutboxEntry) -> None:
+        """Forget an entry that was delivered, unless another one has its place by now.
 
         Raises:
             StorageError: The disk refuses; it will be delivered again.
         """
-        self._remove(number)
-        self._sync()
+        with self._lock:
+            if _read(self._path(entry.number)) == entry:
+                self._remove(entry.number)
+            self._sync()
 
     def _put(self, entry: OutboxEntry, entries: tuple[OutboxEntry, ...]) -> None:
         content = msgspec.json.encode(entry)
