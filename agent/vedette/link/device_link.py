@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vedette.errors import BadInputError, InternalError, StorageError
+from vedette.errors import InternalError, StorageError
 from vedette.link.announcements import AnnouncementDelay
 from vedette.link.command_thread import CommandThread
 from vedette.link.event_writer import EventWriter
@@ -21,6 +21,7 @@ from vedette.link.home_upkeep import HomeTopics, HomeUpkeep
 from vedette.link.inbox import Inbox
 from vedette.link.port import Keep, LinkStatus
 from vedette.link.presence import Presence
+from vedette.link.result_outlet import ResultOutlet
 from vedette.link.result_selection import ResultSelection
 from vedette.link.sender import Sender
 from vedette.mqtt.port import Acknowledged, Arrived, Connected, Lost, Outgoing
@@ -67,8 +68,7 @@ class DeviceLink:
         if parts.blocks is not None:
             blocks = parts.blocks
             self._inbox.route(topics.block_data, lambda arrived: blocks.arrived(arrived.payload))
-        self._results = ResultSelection(parts.results)
-        self._results_lock = threading.Lock()
+        self._results = ResultOutlet(topics, ResultSelection(parts.results), parts.clock)
         self._home = HomeUpkeep(parts.home, HomeTopics(parts.file), self._sender, self._reported)
         self._home_state: HomeState | None = None
         self._connection: Connection | None = None
@@ -108,9 +108,7 @@ class DeviceLink:
 
     def result(self, result: Result) -> None:
         """Offer an answer; whether it is sent is up to the configured rate."""
-        with self._results_lock:
-            waits = self._results.offer(result, connected=self.connected)
-        if waits and self.connected:
+        if self._results.offer(result, connected=self.connected) and self.connected:
             self.wake()
 
     def state_changed(self) -> None:
@@ -213,7 +211,7 @@ class DeviceLink:
         self._tell_of_damage()
         if self.connected:
             self._sender.send(connection)
-            self._send_results(connection)
+            self._results.send(connection)
 
     def close(self, timeout_s: float = STOP_WAIT_S) -> bool:
         """Say goodbye and end the connection; False when something did not end in time."""
@@ -244,8 +242,7 @@ class DeviceLink:
         self._limits = event.limits
         self._since_ns = self._parts.clock.monotonic_ns()
         self._connects += 1
-        with self._results_lock:
-            self._results.reconnected()
+        self._results.reconnected()
         self._sender.connected(event)
         if self._blocks is not None:
             self._blocks.connected(event.limits)
@@ -294,21 +291,6 @@ class DeviceLink:
             self._birth_again_ns = now_ns + round(BIRTH_AGAIN_S * 1e9)
             self._sender.want(self._identity.topics.status)
 
-    def _send_results(self, connection: Connection) -> None:
-        while True:
-            with self._results_lock:
-                selected = self._results.take(self._parts.clock.monotonic_ns())
-            if selected is None:
-                return
-            try:
-                topic = self._identity.topics.result(selected.camera)
-                message = Outgoing(topic, selected.payload, qos=0, content_type=JSON_TYPE)
-                sent = connection.publish(message) is not None
-            except BadInputError:
-                sent = False
-            with self._results_lock:
-                self._results.dropped += not sent
-
     def _tell_of_damage(self) -> None:
         replaced = self._parts.file.take_replaced()
         if replaced is not None:
@@ -353,8 +335,7 @@ class DeviceLink:
 
     def _wait_s(self) -> float:
         now_ns = self._parts.clock.monotonic_ns()
-        with self._results_lock:
-            results_s = self._results.wait_s(now_ns) if self.connected else math.inf
+        results_s = self._results.wait_s() if self.connected else math.inf
         return min(self._sender.wait_s(), self._delay.wait_s(now_ns), results_s)
 
     def _answer(self, request: CommandRequest, reply: CommandReply) -> None:

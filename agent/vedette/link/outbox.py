@@ -8,13 +8,13 @@ still finds none is refused, and whoever brought it waits.
 from __future__ import annotations
 
 import threading
-import zlib
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from vedette.errors import StorageError
-from vedette.link.entries import Entry, Kind, Moment, cost_bytes
+from vedette.link import outbox_rows as rows
+from vedette.link.entries import Entry, Kind, cost_bytes
 from vedette.link.port import Keep
 from vedette.link.tally import Tally
 from vedette.wire.plane import JSON_TYPE
@@ -23,37 +23,12 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Collection, Iterable
 
+    from vedette.link.entries import Moment
     from vedette.link.sqlite_file import SqliteFile
 
     T = TypeVar("T")
     # Makes an event's payload from its id and the number of events that were dropped before it.
     Compose = Callable[[str, int], bytes]
-
-_READ = (
-    "SELECT number, event_id, keep, kind, payload, content_type, boot_id, monotonic_s, utc_s, utc_trusted, "
-    "crc32 FROM entries WHERE number = ?"
-)
-_NUMBERS = {
-    False: "SELECT number FROM entries WHERE keep = ? AND aside = '' ORDER BY number LIMIT ?",
-    True: "SELECT number FROM entries WHERE keep = ? AND aside = '' ORDER BY number DESC LIMIT ?",
-}
-_INSERT = (
-    "INSERT INTO entries (number, event_id, keep, kind, payload, content_type, boot_id, monotonic_s, utc_s, "
-    "utc_trusted, crc32, cost_bytes, lost, aside) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '')"
-)
-_NEXT_NUMBER = "SELECT COALESCE((SELECT seq FROM sqlite_sequence WHERE name = 'entries'), 0) + 1"
-# What may go to make room: first what was set aside, then the oldest.
-_DISPENSABLE = (
-    "SELECT number FROM entries WHERE aside != '' ORDER BY number",
-    "SELECT number FROM entries WHERE keep = 'newest' AND aside = '' ORDER BY number",
-)
-_TOTALS = "SELECT kind, aside != '', COUNT(*), SUM(cost_bytes) FROM entries GROUP BY kind, aside != ''"
-_ASIDE = "SELECT number FROM entries WHERE aside = ? AND (? IS NULL OR cost_bytes <= ?)"
-_ROW = "SELECT kind, cost_bytes, aside != '', lost FROM entries WHERE number = ?"
-_KNOWN = "SELECT 1 FROM entries WHERE event_id = ?"
-_EPOCH = "SELECT fact FROM facts WHERE name = 'epoch'"
-_LOST = "SELECT fact FROM facts WHERE name = 'lost_events'"
-_STORE_LOST = "INSERT OR REPLACE INTO facts VALUES ('lost_events', ?)"
 
 
 class OutboxCounts(msgspec.Struct, frozen=True):
@@ -125,9 +100,9 @@ class Outbox:
 
         def insert(database: sqlite3.Connection, tally: Tally) -> None:
             self._make_room(database, tally, cost_bytes(payload))
-            (number,) = database.execute(_NEXT_NUMBER).fetchone()
+            number = rows.next_number(database)
             entry = Entry(number, "", Keep.NEWEST, Kind.REPORT, payload, content_type, self._now())
-            _insert(database, tally, entry)
+            rows.insert(database, tally, entry)
 
         with self._lock:
             try:
@@ -143,8 +118,7 @@ class Outbox:
         """
 
         def find(database: sqlite3.Connection, _tally: Tally) -> int | None:
-            rows = database.execute(_NUMBERS[newest], (keep.value, len(excluded) + 1))
-            return next((number for (number,) in rows if number not in excluded), None)
+            return rows.find(database, keep, newest=newest, excluded=excluded)
 
         while (number := self._change(find)) is not None:
             entry = self.read(number)
@@ -153,24 +127,12 @@ class Outbox:
         return None
 
     def read(self, number: int) -> Entry | None:
-        """One entry; None when it has gone, was set aside, or is damaged, which is counted.
+        """One entry; None when it has gone, or is damaged, which is counted.
 
         Raises:
             StorageError: The disk refuses.
         """
-
-        def find(database: sqlite3.Connection, tally: Tally) -> Entry | None:
-            row = database.execute(_READ, (number,)).fetchone()
-            if row is None:
-                return None
-            if zlib.crc32(row[4]) != row[10]:
-                _delete(database, tally, number)
-                tally.damaged += 1
-                return None
-            kept_at = Moment(row[6], row[7], row[8], bool(row[9]))
-            return Entry(row[0], row[1], Keep(row[2]), Kind(row[3]), row[4], row[5], kept_at)
-
-        return self._change(find)
+        return self._change(lambda database, tally: rows.read(database, tally, number))
 
     def remove(self, numbers: Iterable[int], *, expired: bool = False) -> None:
         """Let entries go: they were acknowledged, or are too old to be of use, which is counted.
@@ -183,9 +145,9 @@ class Outbox:
         def delete(database: sqlite3.Connection, tally: Tally) -> None:
             for number in wanted:
                 if expired:
-                    _drop(database, tally, number)
+                    rows.drop(database, tally, number)
                 else:
-                    _delete(database, tally, number)
+                    rows.delete(database, tally, number)
 
         self._change(delete)
         self._file.hold_room()
@@ -197,7 +159,7 @@ class Outbox:
             StorageError: The disk refuses.
         """
         entry = self.read(number)
-        marked = self._change(lambda database, tally: _mark(database, tally, number, why))
+        marked = self._change(lambda database, tally: rows.mark(database, tally, number, why))
         return entry if marked else None
 
     def take_back(self, why: str, max_bytes: int | None = None) -> None:
@@ -206,13 +168,7 @@ class Outbox:
         Raises:
             StorageError: The disk refuses.
         """
-
-        def unmark(database: sqlite3.Connection, tally: Tally) -> None:
-            found = database.execute(_ASIDE, (why, max_bytes, max_bytes)) if tally.set_aside else ()
-            for (number,) in list(found):
-                _mark(database, tally, number, "")
-
-        self._change(unmark)
+        self._change(lambda database, tally: rows.take_back(database, tally, why, max_bytes))
 
     def counts(self) -> OutboxCounts:
         """How it stands."""
@@ -233,11 +189,9 @@ class Outbox:
 
             def counted(database: sqlite3.Connection) -> tuple[T, Tally]:
                 current = self._counted == self._file.opened
-                tally = self._tally.copy() if current else _recount(database, self._tally)
+                tally = self._tally.copy() if current else rows.recount(database, self._tally)
                 outcome = work(database, tally)
-                if tally.lost != tally.stored_lost:
-                    database.execute(_STORE_LOST, (str(tally.lost),))
-                    tally.stored_lost = tally.lost
+                rows.store_lost(database, tally)
                 return outcome, tally
 
             outcome, self._tally = self._file.run(counted, urgent=urgent)
@@ -247,30 +201,22 @@ class Outbox:
     def _insert_event(
         self, database: sqlite3.Connection, tally: Tally, compose: Compose, keep: Keep, event_id: str
     ) -> str:
-        if event_id and database.execute(_KNOWN, (event_id,)).fetchone() is not None:
+        if event_id and rows.is_known(database, event_id):
             return event_id
-        (number,) = database.execute(_NEXT_NUMBER).fetchone()
-        (epoch,) = database.execute(_EPOCH).fetchone()
-        event_id = event_id or f"{epoch}-{number}"
+        number = rows.next_number(database)
+        event_id = event_id or rows.name_of(database, number)
         # Making room may drop events, which the payload then tells: 20 digits are kept for that.
         self._make_room(database, tally, cost_bytes(compose(event_id, 0)) + 20)
         told = tally.lost if keep is Keep.NEWEST else 0
         payload = compose(event_id, told)
         tally.lost -= told
         entry = Entry(number, event_id, keep, Kind.EVENT, payload, JSON_TYPE, self._now())
-        _insert(database, tally, entry, lost=told)
+        rows.insert(database, tally, entry, lost=told)
         return event_id
 
     def _make_room(self, database: sqlite3.Connection, tally: Tally, need_bytes: int) -> None:
-        if tally.cost_bytes + need_bytes <= self._max_bytes:
-            return
-        # Rows that were set aside have no index, so they are looked for only when there are any.
-        for query in _DISPENSABLE[0 if tally.set_aside else 1 :]:
-            for (number,) in database.execute(query):
-                _drop(database, tally, number)
-                if tally.cost_bytes + need_bytes <= self._max_bytes:
-                    return
-        raise _NoRoomError
+        if not rows.make_room(database, tally, self._max_bytes - need_bytes):
+            raise _NoRoomError
 
     def _full(self) -> StorageError:
         return StorageError(
@@ -278,65 +224,3 @@ class Outbox:
             kind="no_space",
             cure="connect the box to its broker, or give it a larger `mqtt.outbox`",
         )
-
-
-def _recount(database: sqlite3.Connection, before: Tally) -> Tally:
-    tally = before.recounted()
-    for kind, aside, count, cost in database.execute(_TOTALS):
-        tally.add(Kind(kind), cost, aside=bool(aside), times=count)
-    row = database.execute(_LOST).fetchone()
-    tally.stored_lost = int(row[0]) if row is not None else 0
-    tally.lost = tally.stored_lost
-    return tally
-
-
-def _insert(database: sqlite3.Connection, tally: Tally, entry: Entry, *, lost: int = 0) -> None:
-    moment = entry.kept_at
-    database.execute(
-        _INSERT,
-        (
-            entry.number,
-            entry.event_id,
-            entry.keep.value,
-            entry.kind.value,
-            entry.payload,
-            entry.content_type,
-            moment.boot_id,
-            moment.monotonic_s,
-            moment.utc_s,
-            moment.utc_trusted,
-            zlib.crc32(entry.payload),
-            entry.cost_bytes,
-            lost,
-        ),
-    )
-    tally.add(entry.kind, entry.cost_bytes)
-
-
-def _delete(database: sqlite3.Connection, tally: Tally, number: int) -> None:
-    """Remove a row, if it is still there."""
-    row = database.execute(_ROW, (number,)).fetchone()
-    if row is not None:
-        database.execute("DELETE FROM entries WHERE number = ?", (number,))
-        tally.take(Kind(row[0]), int(row[1]), aside=bool(row[2]))
-
-
-def _drop(database: sqlite3.Connection, tally: Tally, number: int) -> None:
-    """Lose a row, and with it what it would have told of others that were lost."""
-    row = database.execute(_ROW, (number,)).fetchone()
-    if row is not None:
-        _delete(database, tally, number)
-        tally.drop(Kind(row[0]))
-        tally.lost += int(row[3])
-
-
-def _mark(database: sqlite3.Connection, tally: Tally, number: int, why: str) -> bool:
-    """Set a row aside, or back where `why` is empty; False when it has gone."""
-    row = database.execute(_ROW, (number,)).fetchone()
-    if row is None:
-        return False
-    kind, cost, aside = Kind(row[0]), int(row[1]), bool(row[2])
-    database.execute("UPDATE entries SET aside = ? WHERE number = ?", (why, number))
-    tally.take(kind, cost, aside=aside)
-    tally.add(kind, cost, aside=bool(why))
-    return True

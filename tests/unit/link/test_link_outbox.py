@@ -277,3 +277,16 @@ def test_room_is_held_back(box: Box) -> None:
     reserve.unlink()
     box.outbox.remove([])
     assert reserve.exists()
+
+
+def test_what_was_lost_while_the_disk_refused_is_told_when_it_does_not(tmp_path: Path) -> None:
+    (tmp_path / "link").write_text("a file where the folder should be")
+    file = SqliteFile(tmp_path / "link", max_bytes=LIMIT_BYTES)
+    outbox = Outbox(file, max_bytes=LIMIT_BYTES, now=lambda: Moment("b", 1.0))
+    for number in range(3):
+        outbox.put_event(lambda identity, _lost: identity.encode(), Keep.NEWEST, f"n{number}")
+    (tmp_path / "link").unlink()
+    outbox.put_event(lambda _identity, lost: str(lost).encode(), Keep.NEWEST, "told")
+    entry = outbox.next(Keep.NEWEST, newest=True, excluded=())
+    assert entry is not None
+    assert entry.payload == b"3"

@@ -131,7 +131,7 @@ def test_what_waits_is_bounded_in_bytes(tmp_path: Path) -> None:
     tensor = RawTensor("out", (90_000,), "uint8", bytes(90_000))
     for number in range(40):
         box.link.result(answer(0, camera=f"cam{number}", tensors=(tensor,)))
-    assert box.link._results._waiting_bytes <= 1 << 20
+    assert box.link._results._selection._waiting_bytes <= 1 << 20
     assert box.link.status().dropped_results > 25
 
 
