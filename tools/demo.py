@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A tour in a minute: the real agent on real film, in both engines, with pictures of what it answered.
+"""A tour in a minute: the real agent on real film in both engines, then a new model for it over MQTT.
 
 Nothing here reaches into the agent: it is started as anybody would start it, and its result lines and figures
 are read back. Progress goes to standard error, the findings to standard output.
@@ -16,9 +16,10 @@ import click
 import cv2
 import numpy as np
 
-from demo_children import shown
+from demo_children import end_on_signals, installed, shown, typed
 from demo_runs import CLIPS, Act, agent_text, command_text, outputs_of, perform
-from demo_views import face_pictures, findings, next_steps, scene_pictures
+from demo_update import clear_update_folder, update_over_mqtt
+from demo_views import face_pictures, findings, journey_lines, next_steps, scene_pictures
 from vedette.errors import BadInputError, UnavailableError, VedetteError
 from vedette.source.package_files import resolve_package_file
 from vedette.vision.annotate import contact_sheet
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from demo_runs import Outcome
+    from demo_update import Journey
 
     Pixels = NDArray[np.uint8]
 
@@ -36,6 +38,7 @@ FACE = Act("face", "Faces", "LiteRT", "face", "carphone_pristine.mp4", "driver")
 LITERT = Act("imagenet-litert", "A thousand classes", "LiteRT", "imagenet", "bikes.mp4", "street")
 ONNX = Act("imagenet-onnx", "The same film again", "ONNX Runtime", "imagenet-onnx", "bikes.mp4", "street")
 ACTS = (FACE, LITERT, ONNX)
+STEPS = len(ACTS) + 2
 PICTURES_OF_EACH = 3
 COLUMNS = 100
 BAR = 30
@@ -51,19 +54,22 @@ CLEAR_LINE = "\r\x1b[2K"
     help="Folder for pictures, results and configurations.",
 )
 def tour(out: Path) -> None:
-    """Run the agent on two real clips in two engines, and show what it answered."""
+    """Run the agent on two real clips in two engines, update a box over MQTT, and show what came of it."""
     began_s = time.monotonic()
     say("Vedette demo: the real agent on real film, on this machine's CPU. It takes less than a minute.\n")
     clear_folder(out)
+    clear_update_folder(out)
     films = {clip: read_clip(clip) for clip in dict.fromkeys(act.clip for act in ACTS)}
     face, litert, onnx = (play(number, act, len(films[act.clip]), out) for number, act in enumerate(ACTS, 1))
-    say(f"{step(len(ACTS) + 1)} Drawing what was found into {shown(out)}\n")
+    say(f"{step(STEPS - 1)} A new model over the air: a box that has nothing but MQTT, while frames flow")
+    journey = update_over_mqtt(out, lambda line: say(f"      {line}"))
+    say(f"\n{step(STEPS)} Drawing what was found into {shown(out)}\n")
     pictures = dict(face_pictures(face, films[FACE.clip], PICTURES_OF_EACH))
     pictures |= scene_pictures(litert, onnx, films[LITERT.clip], PICTURES_OF_EACH)
     pictures["demo.png"] = contact_sheet(tuple(pictures.values()), columns=PICTURES_OF_EACH)
     for name, picture in pictures.items():
         save(out / name, picture)
-    show((face, litert, onnx), out)
+    show((face, litert, onnx), journey, out)
     say(f"\nAll of it took {time.monotonic() - began_s:.0f} s.")
 
 
@@ -73,8 +79,8 @@ def say(text: str) -> None:
 
 
 def step(number: int) -> str:
-    """Where we are: `[2/4]`."""
-    return f"[{number}/{len(ACTS) + 1}]"
+    """Where we are: `[2/5]`."""
+    return f"[{number}/{STEPS}]"
 
 
 def clear_folder(out: Path) -> None:
@@ -161,20 +167,20 @@ def save(path: Path, picture: Pixels) -> None:
         raise UnavailableError(f"cannot write {path}: {error.strerror}", cure="free some space") from error
 
 
-def show(outcomes: Sequence[Outcome], out: Path) -> None:
+def show(outcomes: Sequence[Outcome], journey: Journey, out: Path) -> None:
     """The findings, then where to go from there."""
     from rich.console import Console  # noqa: PLC0415 - slow to import, needed at the end only
 
     console = Console(width=None if sys.stdout.isatty() else COLUMNS, highlight=False, soft_wrap=False)
-    for part in findings(*outcomes):
+    for part in (*findings(*outcomes), "", *journey_lines(journey), ""):
         console.print(part)
-    console.print()
-    for line in next_steps(agent_text(), shown(out)):
+    for line in next_steps(agent_text(), typed(installed("vedette-fleet")), shown(out)):
         console.print(line, soft_wrap=True)
 
 
 def main() -> None:
     """Errors become one clear message and an exit code other than 0."""
+    end_on_signals()
     try:
         tour.main(prog_name="demo", standalone_mode=False)
     except VedetteError as error:

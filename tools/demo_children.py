@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -53,6 +54,13 @@ def typed(command: Sequence[str | Path]) -> str:
     return " ".join([shown(Path(program)), *words])
 
 
+def end_on_signals() -> None:
+    """Let SIGTERM and a closed terminal end the demo as Ctrl-C does, which ends its children too."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, signal.default_int_handler)
+
+
 class Child:
     """A running command; its talk goes to `log`, its answers to `stdout`, by default the same file."""
 
@@ -69,6 +77,11 @@ class Child:
 
     def __exit__(self, *_: object) -> None:
         self.kill()
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
 
     def wait(self, timeout_s: float, on_wait: Callable[[], None] = lambda: None) -> None:
         """Wait for its good end.

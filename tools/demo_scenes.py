@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 START_WITHIN_S = 20.0
 TELEMETRY_WITHIN_S = 15.0
 ANNOUNCED_WITHIN_S = 10.0
-TRIAL_WITHIN_S = 30.0
+FETCHED_WITHIN_S = 20.0
+TRIAL_WITHIN_S = 20.0
 CONFIRMED_WITHIN_S = 40.0
 GOODBYE_WITHIN_S = 5.0
 # Blocks that are late are asked for again.
@@ -79,14 +80,26 @@ class Scenes:
         version = self._until("announcement of the rollout", newer, ANNOUNCED_WITHIN_S)
         self._tell("announced", f"rollouts version {version}, to all boxes at once")
 
-    def trial(self, offer: Offer) -> None:
-        """The new model answers, after its delta came."""
+    def delta(self, offer: Offer) -> None:
+        """The release, as its delta and not in full."""
+        view = self._view
+        fetched_bytes = self._until(
+            "delta",
+            lambda: count if (count := view.bytes_of("blobs")) >= offer.delta_bytes else None,
+            FETCHED_WITHIN_S,
+        )
+        if fetched_bytes > MOST_REPETITION * offer.delta_bytes:
+            raise UnavailableError(
+                f"{fetched_bytes:,} bytes came where the delta has {offer.delta_bytes:,}",
+                cure="see serve-blocks.log and agent.log",
+            )
+        share = fetched_bytes / offer.full_bytes
+        self._tell("fetched", f"the delta: {fetched_bytes:,} of {offer.full_bytes:,} bytes ({share:.1%})")
+
+    def trial(self) -> None:
+        """The new model answers, and the old one is kept ready."""
         view = self._view
         self._until("trial", lambda: True if "trial" in view.phases else None, TRIAL_WITHIN_S)
-        fetched_bytes = view.bytes_of("blobs")
-        if not 0 < fetched_bytes <= MOST_REPETITION * offer.delta_bytes:
-            raise UnavailableError(f"{fetched_bytes:,} bytes came where the delta has {offer.delta_bytes:,}")
-        self._tell("fetched", f"{delta_text(fetched_bytes, offer)}, over MQTT")
         self._tell("trial", f"{self._bundle} 2 answers; {self._bundle} 1 stays ready beside it")
 
     def confirmation(self) -> None:
@@ -126,9 +139,3 @@ class Scenes:
 def latency_text(latency: Latency) -> str:
     """Percentiles of merged sketches."""
     return f"{latency.count} answers, p50 {ms_text(latency.p50_ms)} ms, p95 {ms_text(latency.p95_ms)} ms"
-
-
-def delta_text(fetched_bytes: int, offer: Offer) -> str:
-    """What came, beside what would have come without a delta."""
-    share = fetched_bytes / offer.full_bytes
-    return f"{fetched_bytes:,} of {offer.full_bytes:,} bytes ({share:.1%}), as a delta"

@@ -10,7 +10,7 @@ import msgspec
 
 from demo_broker import embedded_broker
 from demo_children import Child, installed, shown, typed
-from demo_fleet import Fleet, tuned_copy
+from demo_fleet import TUNED_SHARE, Fleet, tuned_copy
 from demo_runs import CHECKOUT, CLIPS, bundle_text
 from demo_scenes import Scenes
 from demo_watch import OperatorView
@@ -126,10 +126,12 @@ def update_over_mqtt(out: Path, say: Callable[[str], None]) -> Journey:
             scenes = Scenes(view, BUNDLE, (blocks, agent), say)
             scenes.birth()
             scenes.telemetry("1")
+            say(f"{BUNDLE} 2 is {BUNDLE} 1 with {TUNED_SHARE:.0%} of the weights of two layers one step off")
             offer = fleet.release(tuned_copy(factory, folder / f"{BUNDLE}-2"))
             fleet.roll_out(f"{BUNDLE}@2")
             scenes.announcement()
-            scenes.trial(offer)
+            scenes.delta(offer)
+            scenes.trial()
             scenes.confirmation()
             scenes.telemetry("2")
             agent.finish()

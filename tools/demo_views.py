@@ -190,13 +190,15 @@ def stage_rows(litert: Outcome, onnx: Outcome) -> Iterator[tuple[str, str, str |
 def journey_lines(journey: Journey) -> Iterator[RenderableType]:
     """What the operator saw of the update, and what became of the frames meanwhile."""
     camera, offer = journey.camera, journey.offer
-    causes = ", ".join(f"{cause} {count}" for cause, count in camera.dropped.items() if count)
     old, new = journey.answers
+    causes = ", ".join(f"{cause} {count}" for cause, count in camera.dropped.items() if count)
+    if camera.dropped == {"no_worker": old.first - 1}:
+        causes += ", before its model was loaded"
     yield "[bold]A new model over MQTT, while frames flowed[/bold]"
     yield f"  {'frames':<16} {accounting(camera)}{f' ({causes})' if causes else ''}"
     yield f"  {'answers':<16} {old.frames} by version 1, up to frame {old.last}"
     yield f"  {'':<16} {new.frames} by version 2, from frame {new.first} on"
-    yield f"  {'lost between':<16} {journey.lost_between}"
+    yield f"  {'lost in between':<16} {journey.lost_between}"
     yield (
         f"  {'the model':<16} {journey.model_bytes:,} bytes came as a delta, "
         f"in full it is {offer.full_bytes:,}"
@@ -208,19 +210,22 @@ def journey_lines(journey: Journey) -> Iterator[RenderableType]:
         yield f"  {'':<16} version {version}: p50 {p50}, p95 {p95}, over {latency.count} answers"
 
 
-def next_steps(agent: str, folder: str) -> Iterator[str]:
-    """Where the files are, and three commands."""
+def next_steps(agent: str, fleet: str, folder: str) -> Iterator[str]:
+    """Where the files are, and some commands."""
     yield "[bold]Look at[/bold]"
-    width = len(folder) + 10
+    width = len(folder) + 11
     yield f"  {f'{folder}/demo.png':<{width}}  six frames and what was found in them; each also on its own."
     yield f"  {'':<{width}}  Street: the model looks at the bright square in the middle."
     yield f"  {f'{folder}/*.jsonl':<{width}}  the results, one line of JSON for each frame"
     yield f"  {f'{folder}/*.yaml':<{width}}  the configurations that were run"
+    yield f"  {f'{folder}/over-mqtt':<{width}}  the box that was updated, and its operator's repository"
     yield ""
     yield "[bold]Try next[/bold]"
     yield "  Two cameras at their own speed, one model, newest frame wins:"
     yield f"    {agent} run --config agent/examples/two-cameras.yaml"
     yield "  What a model really runs on, and how fast it is here:"
     yield f"    {agent} probe models/imagenet"
+    yield "  The devices on a broker of yours, live:"
+    yield f"    {fleet} top --broker HOST"
     yield "  A film of your own:"
     yield f"    ffmpeg -i FILM -f yuv4mpegpipe - | {agent} pipe --model models/person --format y4m"

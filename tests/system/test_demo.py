@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.system]
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 DEMO = CHECKOUT / "tools" / "demo.py"
+FLEET = Path(sys.executable).with_name("vedette-fleet")
 TIMEOUT_S = 100
 FRAMES = {"face": 120, "imagenet-litert": 250, "imagenet-onnx": 250}
 FACE_SIZE = (176, 144)
@@ -154,11 +155,74 @@ def test_its_configurations_are_good_ones(shown: Shown) -> None:
         assert (Path(config.model.factory) / "model.yaml").exists()
 
 
+def test_a_box_with_nothing_but_mqtt_was_watched_and_updated(shown: Shown) -> None:
+    """Each thing that is promised was seen, in its order, and seconds only rise."""
+    seen = re.findall(r"^ +(\d+\.\d) s  (\w+) ", shown.stderr, re.MULTILINE)
+    assert [word for _, word in seen] == [
+        *("birth", "telemetry", "announced", "fetched", "trial", "confirmed", "telemetry", "goodbye")
+    ]
+    assert sorted(float(second) for second, _ in seen) == [float(second) for second, _ in seen]
+    config = load_config(shown.out / "over-mqtt" / "agent.yaml", {})
+    assert config.update is not None
+    assert (config.update.via, config.update.metadata, config.http) == (("mqtt",), None, None)
+
+
+def test_no_frame_was_lost_while_the_model_changed(shown: Shown) -> None:
+    """What is printed is what the lines say: the old model's answers, then the new one's, each frame once."""
+    results = results_of(shown, "over-mqtt/results")
+    versions = [result.model.version for result in results]
+    old, new = versions.count("1"), versions.count("2")
+    assert versions == ["1"] * old + ["2"] * new
+    assert min(old, new) > 10
+    numbers = [result.seq for result in results]
+    assert len(set(numbers)) == len(numbers)
+    assert f"{old} by version 1, up to frame {numbers[old - 1]}" in shown.stdout
+    assert f"{new} by version 2, from frame {numbers[old]} on" in shown.stdout
+    assert re.search(rf"lost in between +{numbers[old] - numbers[old - 1] - 1}\b", shown.stdout)
+    content = (shown.out / "over-mqtt" / "summary.json").read_bytes()
+    (camera,) = msgspec.json.decode(content, type=RunSummary).cameras
+    assert camera.frames_in == camera.ok + sum(camera.dropped.values())
+    assert camera.ok == len(results)
+
+
+def test_the_model_came_as_the_delta_that_was_published(shown: Shown) -> None:
+    """The same release again changes nothing, and says what a device fetches of it."""
+    folder = shown.out / "over-mqtt"
+    done = subprocess.run(
+        [FLEET, "release", folder / "person-2", "--owner", "demo", "--repo", folder / "repo", "--json"],
+        check=True,
+        capture_output=True,
+        timeout=TIMEOUT_S,
+    )
+    fetched = {entry["from"]: entry["bytes"] for entry in msgspec.json.decode(done.stdout)["fetched"]}
+    came, full = (
+        int(figure.replace(",", ""))
+        for figure in re.findall(r"([\d,]+) bytes came as a delta, in full it is ([\d,]+)", shown.stdout)[0]
+    )
+    assert full == fetched[""]
+    assert fetched["1"] <= came <= 2 * fetched["1"] < full / 10
+
+
+def test_nothing_is_left_running(shown: Shown) -> None:
+    """No agent, no server, no broker."""
+    mine = str(shown.out).encode()
+    left = [path for path in Path("/proc").glob("[0-9]*/cmdline") if mine in content_of(path)]
+    assert left == []
+
+
+def content_of(path: Path) -> bytes:
+    """What a process was started with; nothing when it has ended meanwhile."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
 def test_progress_is_said_apart_from_the_findings(shown: Shown) -> None:
     """Commands and steps on standard error; tables and next steps on standard output."""
-    assert "[1/4]" in shown.stderr
-    assert shown.stderr.count("run --config") == 3
-    assert "[1/4]" not in shown.stdout
+    assert "[1/5]" in shown.stderr
+    assert shown.stderr.count("run --config") == 4
+    assert "[1/5]" not in shown.stdout
     assert "Try next" in shown.stdout
 
 
@@ -186,6 +250,23 @@ def test_a_folder_that_cannot_be_written_ends_it_at_once(tmp_path: Path) -> None
     assert "cannot write to" in done.stderr
     assert "--out" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_folder_of_others_is_not_taken_for_the_demos_own(tmp_path: Path) -> None:
+    """It would be removed with all that is in it."""
+    theirs = tmp_path / "over-mqtt" / "notes.txt"
+    theirs.parent.mkdir()
+    theirs.write_text("mine")
+    done = subprocess.run(
+        [sys.executable, str(DEMO), "--out", str(tmp_path)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert done.returncode == 69
+    assert "was not made by the demo" in done.stderr
+    assert theirs.read_text() == "mine"
 
 
 def test_a_run_that_fails_fails_the_demo_with_what_the_agent_said(tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -30,14 +33,13 @@ from vedette.wire.topics import DeviceTopics, announcements
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from vedette.mqtt.paho_connection import PahoConnection
 
 pytestmark = pytest.mark.system
 
 TOPICS = DeviceTopics.of("demo", "demo-box")
-OFFER = Offer(delta_bytes=1_000, full_bytes=10_000)
+OFFER = Offer(delta_bytes=600, full_bytes=10_000)
 
 
 class Stage(NamedTuple):
@@ -111,8 +113,9 @@ def test_an_update_is_told_from_birth_to_goodbye(stage: Stage) -> None:
             TOPICS.block_data,
             encode_data(status=STATUS_DATA, xfer=xfer, request=1, total_bytes=700, data=bytes(700)),
         )
+    scenes.delta(OFFER)
     stage.plays(TOPICS.reported, reported("trial"))
-    scenes.trial(OFFER)
+    scenes.trial()
     assert (view.bytes_of("blobs"), view.bytes_of("metadata")) == (700, 700)
     stage.plays(TOPICS.reported, reported("idle", result="success"))
     scenes.confirmation()
@@ -130,7 +133,7 @@ def test_what_does_not_come_in_time_is_an_error_that_says_how_it_stands(stage: S
     stage.scenes.birth()
     stage.plays(TOPICS.reported, reported("fetch", look_fault="no server answers"))
     with pytest.raises(UnavailableError, match=r"no trial .* in `fetch`; no server answers"):
-        stage.scenes.trial(OFFER)
+        stage.scenes.trial()
 
 
 def test_a_full_download_is_not_passed_off_as_a_delta(stage: Stage) -> None:
@@ -138,9 +141,8 @@ def test_a_full_download_is_not_passed_off_as_a_delta(stage: Stage) -> None:
     stage.plays(TOPICS.block_request, encode_request(BlockRequest("a", 1, "blobs/00", 65_536, (0,))))
     data = encode_data(status=STATUS_DATA, xfer="a", request=1, total_bytes=10_000, data=bytes(10_000))
     stage.plays(TOPICS.block_data, data)
-    stage.plays(TOPICS.reported, reported("trial"))
     with pytest.raises(UnavailableError, match="10,000 bytes came"):
-        stage.scenes.trial(OFFER)
+        stage.scenes.delta(OFFER)
 
 
 def test_an_update_that_went_back_is_no_confirmation(stage: Stage) -> None:
@@ -155,3 +157,25 @@ def test_a_message_that_cannot_be_read_ends_the_demo(stage: Stage) -> None:
     stage.plays(TOPICS.telemetry, b"\xff\xff")
     with pytest.raises(InternalError, match=r"tele/report cannot be read"):
         stage.scenes.telemetry("1")
+
+
+def test_a_demo_that_is_told_to_end_ends_its_children(tmp_path: Path) -> None:
+    """An agent on a clip that begins anew would run for ever."""
+    code = (
+        "import sys; from pathlib import Path; from demo_children import Child, end_on_signals\n"
+        "end_on_signals()\n"
+        "with Child([sys.executable, '-c', 'import time; print(1, flush=True); time.sleep(60)'],"
+        " log=Path(sys.argv[1])) as child:\n"
+        "    print(child.pid, flush=True)\n"
+        "    child.wait(60.0)\n"
+    )
+    demo = subprocess.Popen(
+        [sys.executable, "-c", code, tmp_path / "log"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert demo.stdout is not None
+    with demo.stdout:
+        child = Path("/proc", demo.stdout.readline().decode().strip())
+    assert child.exists()
+    demo.terminate()
+    assert demo.wait(10) != 0
+    assert not child.exists()
