@@ -1,12 +1,15 @@
-"""What every fetcher owes its callers, whatever moves the bytes: HTTP, a folder, the tests' simulator."""
+"""What every fetcher owes its callers, whatever moves the bytes: HTTP, MQTT, a folder, a simulator."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.faults.update_servers.repository_http import RepositoryServer
+from tests.stubs.block_plane import BlockDevice, block_server, make_repository
+from tests.stubs.brokers import Mosquitto
 from tests.unit.trust.simulator import RepositorySimulator
 
 from vedette.errors import NotFoundError
@@ -31,27 +34,45 @@ def _simulator() -> RepositorySimulator:
     return simulator
 
 
-def _folder(folder: Path) -> FolderFetcher:
-    for name, content in {**FILES, f"blobs/{SHA256}": BLOB}.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
-    return FolderFetcher(folder)
+@contextlib.contextmanager
+def _from_simulator(_folder: Path) -> Iterator[Fetcher]:
+    yield _simulator()
 
 
-@pytest.fixture(params=["http", "folder", "simulator"])
+@contextlib.contextmanager
+def _from_folder(folder: Path) -> Iterator[Fetcher]:
+    yield FolderFetcher(make_repository(folder, FILES, BLOB))
+
+
+@contextlib.contextmanager
+def _over_http(_folder: Path) -> Iterator[Fetcher]:
+    with RepositoryServer({**FILES, f"blobs/{SHA256}": BLOB}) as server:
+        opened = HttpFetcher(server.url, stall_s=5.0)
+        yield opened
+        opened.close()
+
+
+@contextlib.contextmanager
+def _over_mqtt(folder: Path) -> Iterator[Fetcher]:
+    root = make_repository(folder / "repository", FILES, BLOB)
+    with (
+        Mosquitto(folder / "broker") as broker,
+        block_server(broker.port, root),
+        BlockDevice(broker.port) as device,
+    ):
+        yield device.fetcher
+
+
+WAYS = {"http": _over_http, "folder": _from_folder, "simulator": _from_simulator, "mqtt": _over_mqtt}
+
+
+@pytest.fixture(params=list(WAYS))
 def fetcher(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Fetcher]:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    if request.param == "folder":
-        yield _folder(tmp_path)
-    elif request.param == "simulator":
-        yield _simulator()
-    else:
-        with RepositoryServer({**FILES, f"blobs/{SHA256}": BLOB}) as server:
-            opened = HttpFetcher(server.url, stall_s=5.0)
-            yield opened
-            opened.close()
+    with WAYS[request.param](tmp_path) as opened:
+        yield opened
 
 
 @pytest.mark.parametrize("path", FILES)

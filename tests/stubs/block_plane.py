@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import random
 import signal
 import subprocess
@@ -21,8 +22,9 @@ from vedette.mqtt.paho_connection import PahoConnection
 from vedette.mqtt.port import Arrived, BrokerOptions, Connected, Lost, Refused, Subscription
 from vedette.wire.topics import BLOCK_REQUESTS, DeviceTopics
 from vedette_fleet.block_files import BlockFiles
+from vedette_fleet.block_queue import LIMIT_BYTES, BlockQueue
 from vedette_fleet.block_server import BlockServer
-from vedette_fleet.cli.broker import serve_until_stopped
+from vedette_fleet.cli.broker import PASSWORD_VARIABLE, serve_until_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -62,13 +64,19 @@ class BlockDevice:
         site: str = "plant-a",
         stall_s: float = 5.0,
         max_packet_bytes: int = 256 << 10,
-        buffer_bytes: int = 2 << 20,
+        password: str = "",
     ) -> None:
         topics = DeviceTopics.of(site, name)
         clock = SystemClock()
         self.inbox = BlockInbox(clock)
         options = BrokerOptions(
-            host="127.0.0.1", port=port, retry_min_s=0.05, retry_max_s=0.3, max_packet_bytes=max_packet_bytes
+            host="127.0.0.1",
+            port=port,
+            username=name if password else "",
+            password=password,
+            retry_min_s=0.05,
+            retry_max_s=0.3,
+            max_packet_bytes=max_packet_bytes,
         )
         self._connection = PahoConnection(
             options, [Subscription(topics.block_data, qos=0)], supervision=QUICK, name=name
@@ -80,7 +88,6 @@ class BlockDevice:
             clock=clock,
             draw=random.Random(1).random,  # noqa: S311 - jitter
             stall_s=stall_s,
-            buffer_bytes=buffer_bytes,
         )
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._read, name="link", daemon=True)
@@ -120,7 +127,9 @@ class BlockDevice:
 
 
 @contextlib.contextmanager
-def block_server(port: int, root: Path, *, bytes_per_s: float | None = None) -> Iterator[ServerFigures]:
+def block_server(
+    port: int, root: Path, *, bytes_per_s: float | None = None, limit_bytes: int = LIMIT_BYTES
+) -> Iterator[ServerFigures]:
     """A server on a thread of this process; its counts."""
     options = BrokerOptions(
         host="127.0.0.1",
@@ -133,7 +142,12 @@ def block_server(port: int, root: Path, *, bytes_per_s: float | None = None) -> 
     connection = PahoConnection(options, [Subscription(BLOCK_REQUESTS, qos=0)], name="blocks")
     files, stop = BlockFiles(root), threading.Event()
     server = BlockServer(
-        connection, files, clock=SystemClock(), log=lambda _line: None, bytes_per_s=bytes_per_s
+        connection,
+        files,
+        clock=SystemClock(),
+        log=lambda _line: None,
+        bytes_per_s=bytes_per_s,
+        queue=BlockQueue(limit_bytes=limit_bytes),
     )
     thread = threading.Thread(
         target=serve_until_stopped, args=(connection, [server], stop), name="block-server", daemon=True
@@ -153,7 +167,15 @@ def block_server(port: int, root: Path, *, bytes_per_s: float | None = None) -> 
 class ServerProcess:
     """`vedette-fleet serve-blocks` as people start it; `said` is its standard error."""
 
-    def __init__(self, port: int, root: Path, log: Path, options: Sequence[str] = ("--no-announce",)) -> None:
+    def __init__(
+        self,
+        port: int,
+        root: Path,
+        log: Path,
+        options: Sequence[str] = ("--no-announce",),
+        *,
+        password: str = "",
+    ) -> None:
         self._log = log
         with log.open("ab") as said:
             self.process = subprocess.Popen(
@@ -161,6 +183,7 @@ class ServerProcess:
                 stdout=subprocess.DEVNULL,
                 stderr=said,
                 stdin=subprocess.DEVNULL,
+                env={**os.environ, PASSWORD_VARIABLE: password},
             )
 
     def __enter__(self) -> Self:
