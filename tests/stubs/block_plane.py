@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from vedette_fleet.block_server import ServerFigures
 
-_COMMAND = [sys.executable, "-c", "from vedette_fleet.cli.main import main; main()"]
+COMMAND = [sys.executable, "-c", "from vedette_fleet.cli.main import main; main()"]
 _ENDED_WITHIN_S = 5.0
 
 
@@ -179,7 +179,7 @@ class ServerProcess:
         self._log = log
         with log.open("ab") as said:
             self.process = subprocess.Popen(
-                [*_COMMAND, "serve-blocks", str(root), "--broker", f"127.0.0.1:{port}", *options],
+                [*COMMAND, "serve-blocks", str(root), "--broker", f"127.0.0.1:{port}", *options],
                 stdout=subprocess.DEVNULL,
                 stderr=said,
                 stdin=subprocess.DEVNULL,
