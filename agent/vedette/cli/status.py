@@ -82,6 +82,7 @@ def _link(found: LinkStatus) -> Iterator[str]:
         "answers not sent": found.dropped_results,
         "messages set aside, the broker does not take them": found.set_aside,
         f"messages not understood ({', '.join(found.bad_messages)})": sum(found.bad_messages.values()),
+        f"faults of the link ({', '.join(found.faults)})": sum(found.faults.values()),
     }
     for what, count in lost.items():
         if count:

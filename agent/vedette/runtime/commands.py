@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
 
@@ -37,6 +37,9 @@ STATUS_CUTS = (
     ("engine",),
     ("cameras",),
 )
+
+
+_KINDS = {"str": "text", "int": "whole number"}
 
 
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -171,6 +174,7 @@ class AgentCommands:
         fault = self._desk.look(self._daemon, lambda daemon, _now_ns: _pause_fault(daemon, name))
         if fault:
             raise BadInputError(fault, cure="`status` names the cameras; files and pipes cannot be paused")
+        news = (name in self._paused.names) != paused
         self._paused.change(name, paused=paused)
 
         def change(daemon: Daemon, _now_ns: int) -> str:
@@ -180,7 +184,8 @@ class AgentCommands:
             return "done"
 
         self._desk.look(self._daemon, change)
-        self._log.say(f"{name}: {'paused' if paused else 'resumed'} on demand of the fleet")
+        if news:
+            self._log.say(f"{name}: {'paused' if paused else 'resumed'}, as the fleet asks")
         return {"camera": name, "paused": paused}
 
     def _check(self, _arguments: Nothing) -> dict[str, Any]:
@@ -206,8 +211,10 @@ def parse_arguments(name: str, given: dict[str, Any], wanted: type[T]) -> T:
 
 
 def _kind(field: msgspec.structs.FieldInfo) -> str:
-    kind = getattr(field.type, "__name__", None) or str(field.type).replace("typing.", "")
-    return kind if field.required else f"{kind}, may be left out"
+    words = [str(word) for word in get_args(field.type) if isinstance(word, str)]
+    kinds = [kind.__name__ for kind in get_args(field.type) or (field.type,) if isinstance(kind, type)]
+    named = ", ".join(words) or next(_KINDS[kind] for kind in kinds if kind in _KINDS)
+    return named if field.required else f"{named}; may be left out"
 
 
 def _pause_fault(daemon: Daemon, name: str) -> str:

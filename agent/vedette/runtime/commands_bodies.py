@@ -27,11 +27,11 @@ def shrink(body: dict[str, Any], cuts: Sequence[Path], room_bytes: int) -> dict[
     left_out: list[str] = []
     for path in cuts:
         while _size_bytes(body) > room_bytes:
+            if not _cut(body, path):
+                break
             name = ".".join(path)
             if name not in left_out:
                 left_out.append(name)
-            if not _cut(body, path):
-                break
             body[LEFT_OUT] = left_out
     if _size_bytes(body) > room_bytes:
         raise UnavailableError(
