@@ -119,7 +119,8 @@ def update_over_mqtt(out: Path, say: Callable[[str], None]) -> Journey:
     factory = CHECKOUT / "models" / BUNDLE
     fleet.release(factory)
     with embedded_broker(folder) as port, OperatorView(port, DEVICE) as view:
-        say(f"broker: rumqttd (from the package iotcore), MQTT 5, on 127.0.0.1:{port}")
+        limits = view.connected()
+        say(f"broker: rumqttd (from the package iotcore), MQTT {limits.protocol}, on 127.0.0.1:{port}")
         config = folder / "agent.yaml"
         config.write_text(config_text(config, port), encoding="utf-8")
         with fleet.serve_blocks(port) as blocks, start_agent(folder, config, say) as agent:

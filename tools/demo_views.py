@@ -193,7 +193,7 @@ def journey_lines(journey: Journey) -> Iterator[RenderableType]:
     old, new = journey.answers
     causes = ", ".join(f"{cause} {count}" for cause, count in camera.dropped.items() if count)
     if camera.dropped == {"no_worker": old.first - 1}:
-        causes += ", before its model was loaded"
+        causes = "before its model was loaded"
     yield "[bold]A new model over MQTT, while frames flowed[/bold]"
     yield f"  {'frames':<16} {accounting(camera)}{f' ({causes})' if causes else ''}"
     yield f"  {'answers':<16} {old.frames} by version 1, up to frame {old.last}"

@@ -86,6 +86,20 @@ class OperatorView:
             self._listen()
         return seen
 
+    def connected(self) -> Limits:
+        """What the broker allows, once it answered.
+
+        Raises:
+            UnavailableError: It does not answer, or cannot share requests among block servers.
+        """
+        limits = self.until("broker", lambda: self.limits, CONNECT_WITHIN_S)
+        if not limits.shared_subscriptions:
+            raise UnavailableError(
+                "the embedded broker has no shared subscriptions here, and blocks are served by them",
+                cure="pip install --upgrade iotcore",
+            )
+        return limits
+
     def models(self) -> tuple[ModelRow, ...]:
         """Versions that answered, with their latency from the merged sketches of all reports."""
         rows = self._figures.view(time.monotonic()).models

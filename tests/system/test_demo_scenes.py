@@ -60,7 +60,7 @@ class Stage(NamedTuple):
 def stage(tmp_path: Path) -> Iterator[Stage]:
     said: list[str] = []
     with embedded_broker(tmp_path) as port, Connections() as connections, OperatorView(port, TOPICS) as view:
-        view.until("connection", lambda: view.limits, 10.0)
+        assert view.connected().protocol == 5
         device = connections.to(port)
         connected(device)
         yield Stage(view, Scenes(view, "person", (), said.append, patience=0.02), device, said)
