@@ -240,13 +240,13 @@ def test_what_comes_for_others_or_for_nobody_is_dropped_at_once_and_held_by_nobo
 
 def test_what_waits_is_bounded_in_bytes_and_what_was_dropped_is_asked_for_again() -> None:
     plane = Plane()
-    plane.inbox = BlockInbox(SystemClock(), limit_bytes=MAX_BLOCK_BYTES + 200)
-    plane.inbox.connected(LIMITS)
+    plane.inbox = BlockInbox(SystemClock(), limit_bytes=4096 + 200)
+    plane.inbox.connected(Limits(5, 5000, 20))
     plane.fetcher = BlockFetcher(
         TOPICS, plane._publish, plane.inbox, clock=SystemClock(), draw=lambda: 0.0, stall_s=20.0
     )
-    assert b"".join(plane.fetcher.blob(SHA256, 0, 262_144)) == CONTENT[:262_144]
-    assert plane.inbox.dropped > 0
+    assert b"".join(plane.fetcher.blob(SHA256, 0, 8192)) == CONTENT[:8192]
+    assert plane.inbox.dropped == 1
 
 
 def _fetch_on_a_thread(plane: Plane) -> tuple[threading.Thread, list[object]]:
