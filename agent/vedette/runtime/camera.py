@@ -110,9 +110,10 @@ class Camera:
     @property
     def pausable(self) -> bool:
         """Nothing is lost or repeated when its source is started anew later."""
-        if self.plan.door is not None:
+        source = self.plan.source
+        if self.plan.door is not None or source.input == "-":
             return False
-        return self.live if self.info is not None else self._may_reconnect()
+        return self.live if self.info is not None else source.live is True or self._may_reconnect()
 
     def pause(self) -> None:
         """Let the source end, and start no other; frames that it gave are answered."""

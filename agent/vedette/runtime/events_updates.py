@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vedette.link.entries import Moment
     from vedette.link.port import Link
     from vedette.runtime.updating import Updates
-    from vedette.update.outbox import OutboxEntry
+    from vedette.update.outbox import Outbox, OutboxEntry
     from vedette.update.record import UpdateRecord
     from vedette.update.status import UpdateStatus
 
@@ -43,14 +43,25 @@ class Custody:
 
     def __init__(
         self,
-        updates: Updates,
+        outbox: Outbox,
         link: Link,
         *,
+        model: Callable[[str], ModelState],
         uniform: Callable[[float, float], float],
         say: Callable[[str], None],
     ) -> None:
-        self._updates = updates
+        """Prepare to hand over.
+
+        Args:
+            outbox: Of updates.
+            link: Who has it afterwards.
+            model: A bundle's name and version by its digest, as far as they are known.
+            uniform: Draws from a range.
+            say: For people.
+        """
+        self._outbox = outbox
         self._link = link
+        self._model = model
         self._uniform = uniform
         self._say = say
         self._due_ns = 0
@@ -78,19 +89,17 @@ class Custody:
         Raises:
             StorageError: No room in the link's outbox, or a disk refuses; the rest waits.
         """
-        driver = self._updates.driver
-        for entry in () if driver is None else driver.outbox.entries():
+        for entry in self._outbox.entries():
             kind, data = self._event_of(entry)
             keep = Keep.ALWAYS if entry.result is not None else Keep.NEWEST
             self._link.event(kind, data, keep=keep, event_id=entry.event_id)
-            if driver is not None:
-                driver.outbox.acknowledge(entry)
+            self._outbox.acknowledge(entry)
 
     def _event_of(self, entry: OutboxEntry) -> tuple[str, dict[str, Any]]:
         result = entry.result
         if result is None:
             return "update_notice", msgspec.to_builtins(entry.notice)
-        model = self._updates.model(result.sha256)
+        model = self._model(result.sha256)
         named = {"name": model.name, "version": model.version} if model.name else {}
         return "update_result", {**msgspec.to_builtins(result), **named}
 

@@ -251,7 +251,7 @@ class _Joining:
             now=self._now,
             doubt=lambda: "" if updates is None else updates.clock_doubt,
             say=around.log.say,
-            home=self._mine.mqtt.home_assistant,
+            home=link.home_state if self._mine.mqtt.home_assistant else None,
         )
 
     def _follow_updates(self, link: DeviceLink, observer: Observer) -> Custody | None:
@@ -266,7 +266,13 @@ class _Joining:
                 observer.happened(step)
 
         driver.moved = moved
-        return Custody(updates, link, uniform=self._draw.uniform, say=self._around.log.say)
+        return Custody(
+            driver.outbox,
+            link,
+            model=updates.model,
+            uniform=self._draw.uniform,
+            say=self._around.log.say,
+        )
 
     def _home(self) -> HomeAssistant | None:
         if not self._mine.mqtt.home_assistant:

@@ -15,9 +15,8 @@ from vedette.wire.telemetry import STAGES, TelemetryReport, decode_report, piece
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from vedette.link.device_link import DeviceLink
     from vedette.link.entries import Moment as LinkMoment
-    from vedette.link.port import LinkStatus
+    from vedette.link.port import Link, LinkStatus
     from vedette.runtime.daemon import Daemon
     from vedette.runtime.events_observer import Observer
     from vedette.runtime.events_updates import Custody, ReportedState
@@ -34,14 +33,14 @@ class TelemetryDuty:
         self,
         reporter: Reporter,
         figures: Figures,
-        link: DeviceLink,
+        link: Link,
         *,
         interval_s: float,
         first_s: float,
         now: Callable[[], LinkMoment],
         doubt: Callable[[], str],
         say: Callable[[str], None],
-        home: bool = False,
+        home: Callable[[HomeState], object] | None = None,
     ) -> None:
         """Prepare to report.
 
@@ -54,7 +53,7 @@ class TelemetryDuty:
             now: Both clocks.
             doubt: Why the wall clock is not to be believed, as signed metadata shows; empty when it is.
             say: For people.
-            home: Show the figures in Home Assistant, too.
+            home: Shows the figures in Home Assistant, where that is wanted.
         """
         self._reporter = reporter
         self._figures = figures
@@ -111,9 +110,9 @@ class TelemetryDuty:
         self._say(
             LogLine(Level.DEBUG, f"telemetry: {count} messages, {sum(len(own) for own, _ in kept)} bytes")
         )
-        if self._home:
+        if self._home is not None:
             reports = [decode_report(payload, content_type) for payload, content_type in kept]
-            self._link.home_state(home_state(reports))
+            self._home(home_state(reports))
 
     def _failed(self, fault: str) -> None:
         if fault != self._fault:
@@ -150,9 +149,7 @@ def home_state(reports: Sequence[TelemetryReport]) -> HomeState:
 class EventsDuty:
     """What happened to the data plane, and to updates."""
 
-    def __init__(
-        self, observer: Observer, custody: Custody | None, state: ReportedState, link: DeviceLink
-    ) -> None:
+    def __init__(self, observer: Observer, custody: Custody | None, state: ReportedState, link: Link) -> None:
         self._observer = observer
         self._custody = custody
         self._state = state
@@ -217,7 +214,7 @@ def _kind(loss: str) -> str:
 class LinkDuty:
     """What people are told of the link."""
 
-    def __init__(self, link: DeviceLink, say: Callable[[str], None]) -> None:
+    def __init__(self, link: Link, say: Callable[[str], None]) -> None:
         self._link = link
         self._say = say
         self._words = LinkWords()

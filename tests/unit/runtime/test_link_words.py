@@ -111,7 +111,8 @@ def test_paused_cameras_are_known_after_a_restart(tmp_path: Path) -> None:
     before.change("front", paused=True)
     after = PausedCameras(tmp_path / "link")
     after.read()
-    assert (after.names, after.fault) == ({"front"}, "")
+    assert after.names == {"front"}
+    assert after.fault == ""
 
 
 @pytest.mark.parametrize("content", [b"", b"[1]", b"\xff", b'{"a": 1}', b"[" * 10000])
