@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from tests.stubs.block_plane import BlockDevice, block_server, make_repository
 from tests.stubs.brokers import Mosquitto, free_port
+from tests.stubs.mqtt_certificates import Authority
 from tests.stubs.mqtt_waiting import Connections, await_event, connected
 from tests.unit.fleet.stand import NOW, Desk, bundle
 
@@ -134,3 +135,22 @@ def test_what_cannot_be_announced_says_why(broker: Mosquitto, tmp_path: Path) ->
     nothing = announce(tmp_path / "absent", broker.port)
     assert nothing.returncode == 65
     assert "vedette-fleet init" in nothing.stderr
+
+
+def test_the_options_of_tls_reach_the_broker(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "authority")
+    server, operator = authority.certificate("server", host="127.0.0.1"), authority.certificate("operator")
+    guarded = [
+        f"cafile {authority.path}",
+        f"certfile {server.cert}",
+        f"keyfile {server.key}",
+        "require_certificate true",
+    ]
+    root = make_repository(tmp_path / "repository")
+    known = ["--tls-ca", str(authority.path)]
+    with Mosquitto(tmp_path / "guarded", listener_lines=guarded) as broker:
+        ours = ["--tls-cert", str(operator.cert), "--tls-key", str(operator.key)]
+        assert announce(root, broker.port, *known, *ours).returncode == 0
+        stranger = announce(root, broker.port, "--tls", "--timeout-s", "0.5")
+        assert stranger.returncode == 69
+        assert "authority" in stranger.stderr
