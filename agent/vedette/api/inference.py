@@ -156,7 +156,7 @@ class InferenceService:
 
     def _check_model(self, result: Result, described: ModelDescription, version: str) -> None:
         """A model may take over while a request waits: learn of it, and keep the word given for a version."""
-        if result.model == described.model:
+        if result.model == described.model or not result.model.name:  # or no model ever saw it
             return
         self._description.forget()
         if result.failed or version not in {"", result.model.version}:

@@ -52,6 +52,7 @@ def test_a_password_comes_from_the_environment() -> None:
         (STATE + "http: {listen: '0.0.0.0:80'}", "can be reached by others"),
         (STATE + "http: {listen: '192.168.1.4:80'}", "can be reached by others"),
         (STATE + "http: {listen: 'unix:relative'}", "expected"),
+        (STATE + "limits: {ring_memory: 40MB}\nhttp: {}", "8 waiting requests of 6,220,800 bytes are"),
         ("http: {}", "needs `state_dir` or `control.socket`"),
         (STATE + "telemetry: {max_report: 100B}", "1KiB to 256KiB"),
         (STATE + "update: {root: r, via: [mqtt]}", "there is no `mqtt` section"),
@@ -75,6 +76,15 @@ def test_no_camera_may_take_the_name_of_the_door() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_config(text, origin=Path("a.yaml"), environ={})
     assert "the HTTP door's own frames" in caught.value.problems[0]
+
+
+def test_a_box_with_a_door_needs_no_camera() -> None:
+    """Others bring the frames; a camera that is there and wrong is another matter."""
+    text = "model: {factory: m}\nstate_dir: /s\nhttp: {}\n"
+    assert parse_config(text + "cameras: {}\n", origin=Path("a.yaml"), environ={}).cameras == {}
+    with pytest.raises(ConfigError) as caught:
+        parse_config("model: {factory: m}\ncameras: {a: {inptu: x}}\n", origin=Path("a.yaml"), environ={})
+    assert not any("names none" in problem for problem in caught.value.problems)
 
 
 def test_blocks_over_mqtt_need_no_repository_url() -> None:

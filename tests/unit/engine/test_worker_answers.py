@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
+from msgspec import UNSET
 from tests.stubs.running import stub_bundle, worker
 
 from vedette.clock import SystemClock
@@ -18,7 +20,7 @@ from vedette.frame.layout import RingGeometry
 from vedette.frame.lifeline import Pulse
 from vedette.frame.producer import RingProducer
 from vedette.frame.ring import Ring, create_ring
-from vedette.wire.pixels import PixelFormat, describe
+from vedette.wire.pixels import PixelFormat, describe, tensor_format
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,6 +55,20 @@ class Bench:
         memory = self.producer.try_acquire(FORMAT)
         assert memory is not None
         memory[:] = bytes(len(memory))
+        self.producer.publish(time.monotonic_ns())
+
+    def publish_tensor(self, packed: bytes) -> None:
+        """Put somebody's own input tensor into a ring of its own."""
+        self.worker._detach("front")
+        self.ring.close()
+        self.ring.handles.close()
+        self.ring = Ring(create_ring(RingGeometry(3, len(packed), newest_wins=False), name="front"))
+        self.control.send(Attach("front", 0), self.ring.handles.fds)
+        self.worker._obey()
+        self.producer = RingProducer(self.ring, SystemClock())
+        memory = self.producer.try_acquire(tensor_format(len(packed)))
+        assert memory is not None
+        memory[:] = packed
         self.producer.publish(time.monotonic_ns())
 
     def answer(self) -> Answered:
@@ -122,3 +138,44 @@ def test_an_answer_that_is_too_large_all_the_same_fails_by_name(
     assert failed
     assert failed.cause == "bad_output"
     assert "200 is the most" in failed.detail
+
+
+def test_a_raw_tensor_is_run_as_it_is_and_answered_as_it_leaves_the_engine(tmp_path: Path) -> None:
+    """Byte for byte in, the engine's own types out; marked, so that no model is judged by it."""
+    bench = Bench(stub_bundle(tmp_path / "bundle"), answer="echo")
+    packed = np.full((1, 3, 8, 8), 2.5, "<f4").tobytes()
+    bench.publish_tensor(packed)
+    answered = bench.answer()
+    bench.close()
+    (tensor,) = answered.result.tensors or ()
+    assert (tensor.name, tensor.shape, tensor.dtype) == ("stub_output_0", (1, 4), "float32")
+    assert np.frombuffer(tensor.data, "<f4").tolist() == [2.5] * 4
+    assert (answered.tensor, answered.result.task) == (True, "raw")
+    assert answered.result.top is UNSET
+    assert answered.result.latency_ms
+
+
+def test_a_tensor_of_another_size_fails_with_both_sizes_and_the_next_is_answered(tmp_path: Path) -> None:
+    """Never a partly filled input."""
+    bench = Bench(stub_bundle(tmp_path / "bundle"), answer="echo")
+    bench.publish_tensor(bytes(760))
+    refused = bench.answer()
+    bench.publish_tensor(bytes(768))
+    good = bench.answer()
+    bench.close()
+    assert refused.result.failed
+    assert refused.result.failed.cause == "decode"
+    assert "a tensor of 760 bytes" in refused.result.failed.detail
+    assert "[1, 3, 8, 8], 768 bytes" in refused.result.failed.detail
+    assert refused.tensor
+    assert not good.result.failed
+
+
+def test_nan_in_a_raw_answer_is_the_clients_affair(tmp_path: Path) -> None:
+    """What a picture's answer may never hold, whoever asks for raw outputs gets as it is."""
+    bench = Bench(stub_bundle(tmp_path / "bundle"), plugin="tests.stubs.faulty_plugins:open_nan_later")
+    bench.publish_tensor(bytes(768))
+    answered = bench.answer()
+    bench.close()
+    assert not answered.result.failed
+    assert np.isnan(np.frombuffer((answered.result.tensors or ())[0].data, "<f4")).all()

@@ -381,3 +381,17 @@ def test_what_a_dead_worker_had_in_hand_can_be_read(held: list[tuple[int, str]])
             assert pulse.held == HeldFrame(seq, captured_ns, name)
     finally:
         pulse.close()
+
+
+def test_frames_that_nobody_will_take_are_passed_over(lossless: Ring) -> None:
+    """No reader is there: their slots are free again, and the next reader begins after them."""
+    producer = RingProducer(lossless, ManualClock())
+    for value in range(4):
+        publish(producer, value)
+    assert producer.try_acquire(GRAY) is None
+    lossless.pass_over(4)
+    assert os.eventfd_read(lossless.handles.space) == 1
+    assert publish(producer, 9) == 5
+    lease = RingReader(lossless, 0).take()
+    assert lease is not None
+    assert (lease.seq, bytes(lease.pixels[:1])) == (5, b"\x09")
