@@ -206,7 +206,10 @@ def test_a_size_may_be_asked_of_devices_and_stated_for_files(source: str) -> Non
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("model: {factory: m}\ncameras: {}\n", ["line 2: cameras: names none; only with an `http` section others may bring the frames"]),
+        (
+            "model: {factory: m}\ncameras: {}\n",
+            ["line 2: cameras: names none; only with an `http` section others may bring the frames"],
+        ),
         ("model: {factory: m}\n", ["line 1: (document): key `cameras` is missing"]),
         ("model: {factory: m}\ncameras:\n", ["line 2: cameras: expected mapping, got nothing"]),
         (
