@@ -106,12 +106,13 @@ class Custody:
 
 def step_of(before: UpdateRecord, after: UpdateRecord) -> Happening | None:
     """The change of phase as an event; None for one that says nothing of an update."""
-    if after.candidate is None or (before.phase in _QUIET and after.phase in _QUIET):
+    candidate = after.candidate or before.candidate
+    if candidate is None or (before.phase in _QUIET and after.phase in _QUIET):
         return None
     data: dict[str, Any] = {
-        "update_id": after.update_id,
-        "rollout": after.candidate.rollout,
-        "sha256": after.candidate.sha256,
+        "update_id": after.update_id or before.update_id,
+        "rollout": candidate.rollout,
+        "sha256": candidate.sha256,
         "from": before.phase.value,
         "to": after.phase.value,
     }
