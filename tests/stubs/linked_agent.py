@@ -55,7 +55,8 @@ class LinkedAgent(UpdatedBox):
 @contextlib.contextmanager
 def serve_blocks(repo: Path, port: int, *options: str, password: str = "") -> Iterator[None]:
     """The operator's block server, announcing what is there at once."""
-    command = [FLEET, "serve-blocks", repo, "--broker", f"127.0.0.1:{port}", "--spread-s", "0", *options]
+    where = ("--broker", f"127.0.0.1:{port}", "--spread-s", "0")
+    command: list[str | Path] = [FLEET, "serve-blocks", repo, *where, *options]
     process = subprocess.Popen(
         command,
         stdout=subprocess.DEVNULL,

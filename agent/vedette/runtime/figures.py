@@ -146,7 +146,7 @@ def _update(status: AgentStatus) -> UpdateFigures | None:
         return None
     return UpdateFigures(
         phase=update.phase.value,
-        rollout=update.update_id[:WORD_LENGTH],
+        rollout="" if update.candidate is None else update.candidate.rollout[:WORD_LENGTH],
         bytes_fetched=update.bytes_fetched,
         bytes_needed=update.bytes_needed,
     )

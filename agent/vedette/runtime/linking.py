@@ -170,6 +170,7 @@ class _Joining:
                 LinkDuty(link, around.log.say),
             ],
             daemon=around.daemon,
+            desk=around.desk,
             clock=around.clock,
             ended=around.daemon.wake,
         )

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from vedette.clock import Clock
     from vedette.runtime.daemon import Daemon
+    from vedette.runtime.status import StatusDesk
 
 LONGEST_WAIT_S = 0.5
 STOP_WAIT_S = 1.0
@@ -39,6 +40,7 @@ class ReportThread(threading.Thread):
         duties: Sequence[Duty],
         *,
         daemon: Daemon,
+        desk: StatusDesk,
         clock: Clock,
         ended: Callable[[], None] = lambda: None,
     ) -> None:
@@ -46,6 +48,7 @@ class ReportThread(threading.Thread):
         self.crash: BaseException | None = None
         self._duties = duties
         self._agent = daemon
+        self._desk = desk
         self._clock = clock
         self._ended = ended
         self._stopping = threading.Event()
@@ -77,6 +80,7 @@ class ReportThread(threading.Thread):
         if self.is_alive():
             for duty in self._duties:
                 duty.last_look(self._agent, self._clock.monotonic_ns())
+        self._desk.close()  # this very thread answers there, and a turn under way must not wait for it
         self._stopping.set()
         self._awake.set()
         self.join(STOP_WAIT_S)

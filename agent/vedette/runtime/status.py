@@ -34,6 +34,7 @@ class StatusDesk:
         self._device = device
         self._lock = threading.Lock()
         self._asked: list[_Question[Any]] = []
+        self._closed = False
         self._marks: deque[tuple[int, dict[str, int]]] = deque(maxlen=RATE_MARKS)
 
     def ask(self, daemon: Daemon, *, within_s: float = ANSWER_WITHIN_S) -> AgentStatus:
@@ -54,6 +55,8 @@ class StatusDesk:
         """
         question = _Question(view)
         with self._lock:
+            if self._closed:
+                raise UnavailableError("the agent is ending")
             if len(self._asked) >= MAX_ASKED:
                 raise UnavailableError("too many ask for the status at once", cure="ask again in a second")
             self._asked.append(question)
@@ -76,6 +79,14 @@ class StatusDesk:
             question.answer = question.view(daemon, now_ns)
             question.answered.set()
 
+    def close(self) -> None:
+        """The supervisor answers no more: whoever waits is told so now, and whoever asks later at once."""
+        with self._lock:
+            self._closed = True
+            asked, self._asked = self._asked, []
+        for question in asked:
+            question.answered.set()
+
     def describe(self, daemon: Daemon, now_ns: int) -> AgentStatus:
         """The status; on the supervisor's thread."""
         in_flight = daemon.observe_rings()
@@ -96,7 +107,7 @@ class StatusDesk:
         )
 
     def _camera(self, camera: Camera, counts: CameraCounts, in_flight: int, now_ns: int) -> CameraStatus:
-        then_ns, ok = self._marks[0]
+        then_ns, ok = self._marks[0] if self._marks else (now_ns, {})
         elapsed_s = (now_ns - then_ns) / 1e9
         return CameraStatus(
             camera=camera.name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -10,7 +11,7 @@ from tests.stubs.running import Running, camera, plan, stub_bundle, worker
 from tests.stubs.waiting import until
 
 from vedette.clock import ManualClock, SystemClock
-from vedette.errors import StorageError
+from vedette.errors import StorageError, UnavailableError
 from vedette.link.entries import Moment
 from vedette.link.port import Keep, LinkStatus
 from vedette.runtime.events import Happening
@@ -235,7 +236,7 @@ class Reporting:
             doubt=lambda: doubt,
             say=self.said.append,
         )
-        daemon.companions.append(ReportThread([duty], daemon=daemon, clock=clock))
+        daemon.companions.append(ReportThread([duty], daemon=daemon, desk=desk, clock=clock))
 
     def reports(self) -> list[Any]:
         return [decode_report(payload, content_type) for payload, content_type in self.link.reports]
@@ -293,3 +294,32 @@ def test_a_dashboard_gets_the_figures_of_the_window(tmp_path: Path) -> None:
     assert shown.cameras["one"].online
     assert shown.cameras["one"].latency_p95_ms == shown.latency_p95_ms
     assert shown.latency_p95_ms is not None
+
+
+def test_an_agent_that_ends_before_it_began_reports_nothing_and_ends(tmp_path: Path) -> None:
+    """A signal may come before the first look at anything."""
+    reporting = Reporting(tmp_path)
+    reporting.run.stopping.ask("a signal")
+    with reporting.run as run:
+        run.wait(within_s=5)
+    assert reporting.answered() == 0
+
+
+def test_a_turn_that_waits_for_the_supervisor_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    """The supervisor ends the thread, and cannot answer it at the same time."""
+    desk = StatusDesk(ManualClock(), device="box")
+    reporting = Reporting(tmp_path)
+    asked = threading.Thread(target=lambda: errors.append(_fault(desk, reporting.run)), daemon=True)
+    errors: list[str] = []
+    asked.start()
+    until(lambda: desk._asked, "it asks")
+    desk.close()
+    asked.join(2)
+    assert errors == ["the agent gave no status within 5 s; it may be ending"]
+    assert _fault(desk, reporting.run) == "the agent is ending"
+
+
+def _fault(desk: StatusDesk, run: Running) -> str:
+    with pytest.raises(UnavailableError) as caught:
+        desk.ask(run.daemon)
+    return caught.value.cause
