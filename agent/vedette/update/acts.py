@@ -45,8 +45,8 @@ def refresh(_record: UpdateRecord, _event: ev.Event) -> Effects:
 
 
 def tidy(record: UpdateRecord, _event: ev.Event) -> Effects:
-    """Collect what nothing names any more."""
-    return (ef.CollectGarbage(_kept(record)),)
+    """Collect what nothing names any more; while no model is proven, any bundle may be the way back (I1)."""
+    return (ef.CollectGarbage(_kept(record), bundles=record.active is not None),)
 
 
 def recover(record: UpdateRecord, event: ev.Event) -> Effects:

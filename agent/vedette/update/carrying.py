@@ -93,7 +93,7 @@ class Carrying:
         offer = self._looking.latest
         if offer is None:
             raise InternalError("a plan is wanted without an offer")
-        self._looking.offer = offer
+        self._looking.take_up(offer)
         self._slots.begin_work(self._parts.planning.plan(offer))
 
     def _await_go(self, _effect: ef.AwaitGo) -> None:
@@ -113,7 +113,7 @@ class Carrying:
                 self._parts.fetching.discard(self.record, offer.manifest, effect.files)
 
     def _fetch(self, effect: ef.Fetch) -> None:
-        fetcher = self._looking.road.fetcher
+        fetcher = self._looking.fetcher()
         self._with_offer(
             lambda offer: self._parts.fetching.fetch(
                 self.record.update_id, fetcher, offer.manifest, effect.blobs, effect.max_bytes
@@ -226,6 +226,8 @@ class Carrying:
         opened = self._parts.opened
         with contextlib.suppress(StorageError, RecordSchemaError):
             opened.store.open()
+            if not effect.bundles:
+                return
             named = {
                 model.sha256
                 for record in opened.journal.references()

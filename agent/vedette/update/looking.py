@@ -11,6 +11,7 @@ from vedette.update.causes import Cause
 from vedette.update.machine import offered
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from concurrent.futures import Future
 
     from vedette.trust.offer import Offer
@@ -25,6 +26,30 @@ class Road(NamedTuple):
 
     trust: Trust
     fetcher: Fetcher
+
+
+class _Either:
+    """Implements `ports.Fetcher`: blobs by one road, and by another what that one lacks."""
+
+    def __init__(self, first: Fetcher, second: Fetcher) -> None:
+        self._first = first
+        self._second = second
+
+    def metadata(self, path: str, max_bytes: int) -> Iterator[bytes]:
+        """See Fetcher."""
+        return self._first.metadata(path, max_bytes)
+
+    def blob(self, sha256: str, start: int, end: int) -> Iterator[bytes]:
+        """See Fetcher; after a piece of the first, the next try decides anew."""
+        begun = False
+        try:
+            for piece in self._first.blob(sha256, start, end):
+                begun = True
+                yield piece
+        except UnavailableError:
+            if begun:
+                raise
+            yield from self._second.blob(sha256, start, end)
 
 
 class Standing(Enum):
@@ -43,6 +68,7 @@ class Looking:
         self._space = space
         self._kept = kept
         self._importing: Future[str] | None = None
+        self._taken_up = usual
         self.road = usual
         self.latest: Offer | None = None
         self.offer: Offer | None = None
@@ -52,6 +78,19 @@ class Looking:
         kept, candidate = self._kept.read(), record.candidate
         if kept is not None and candidate is not None and kept.manifest_sha256 == candidate.manifest_sha256:
             self.offer = kept
+
+    def take_up(self, offer: Offer) -> None:
+        """Plan with this offer, found by the road of now."""
+        self.offer, self._taken_up = offer, self.road
+
+    def fetcher(self) -> Fetcher:
+        """Who brings the blobs of the offer under way.
+
+        A stick that is brought meanwhile may have them, and an update must not fail because it has not.
+        """
+        if self.road is self._taken_up:
+            return self.road.fetcher
+        return _Either(self.road.fetcher, self._taken_up.fetcher)
 
     def take_road(self, road: Road, answer: Future[str] | None) -> None:
         """Look, and fetch, by this road until the box is idle again."""
