@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from vedette_fleet.delta.choose import Choice, Chooser
 
 MIN_CODED = 256  # fewer tokens are not worth the states of the lanes
+FEW_LANES_BYTES = 8192  # up to here a lane's state costs more than the time that it saves is worth
 BYTES_PER_LANE = 640
 TOKENS_PER_LANE = 1 << 14  # what bounds the device's time where nearly all tokens are free
 MAX_USED_LANES = 2048
@@ -75,6 +76,10 @@ class Coded:
             raw.ravel(),
         )
 
+    def without_classes(self) -> Coded:
+        """The same where one table serves all contexts, so that classes tell nothing."""
+        return replace(self, op=replace(self.op, row_classes=False, column_classes=False), classes=b"")
+
 
 def count_tables(frames: list[list[Coded]]) -> tuple[list[Table], bytes]:
     """Tables for the tokens of all frames, and which context uses which."""
@@ -122,7 +127,7 @@ def _pack_tokens(
     table_of = np.frombuffer(context_map, np.uint8)[np.concatenate([coded.contexts for coded in frame])]
     lanes = int(
         np.clip(
-            len(plain[1]) // BYTES_PER_LANE,
+            (len(plain[1]) - FEW_LANES_BYTES) // BYTES_PER_LANE,
             max(8, tokens.size // TOKENS_PER_LANE),
             min(MAX_USED_LANES, tokens.size),
         )

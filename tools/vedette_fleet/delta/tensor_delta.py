@@ -50,6 +50,8 @@ def encode_tensor(old: bytes, new: bytes) -> bytes:
     chooser = Chooser(old, new)
     coded = [[Coded.of(chooser, choice) for choice in frame] for frame in steps]
     tables, context_map = count_tables(coded)
+    if len(tables) <= 1:
+        coded = [[each.without_classes() for each in frame] for frame in coded]
     smallest = min(
         (_assemble(old, new, coded, *model) for model in ((tables, context_map), ([], b""))), key=len
     )
