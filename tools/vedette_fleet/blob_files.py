@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-import zstandard
-
 from vedette import fsops
 from vedette.errors import BadInputError, UnavailableError
 from vedette.wire.release import Codec, EncodingKind
+from vedette_fleet.zstd_bytes import unpack_zstd
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,8 +71,4 @@ class BlobFolder:
             return b""
         if encoding.codec is Codec.RAW:
             return content
-        try:
-            with zstandard.ZstdDecompressor().stream_reader(content) as reader:
-                return bytes(reader.read(size_bytes + 1))
-        except zstandard.ZstdError:
-            return b""
+        return unpack_zstd(content, size_bytes + 1)

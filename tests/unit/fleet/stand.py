@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import bsdiff4
 import numpy as np
-import zstandard
+from backports import zstd
 from onnx import TensorProto
 from tests.unit.bundle.workshop import onnx_model, write_bundle
 from tuf.api.exceptions import DownloadHTTPError
@@ -56,7 +56,7 @@ class PlainEncoder:
     """The codecs as their packages have them: quick, and the same bytes every time."""
 
     def full(self, new: bytes) -> tuple[Codec, bytes]:
-        packed = zstandard.ZstdCompressor(level=3).compress(new)
+        packed = zstd.compress(new)
         return (Codec.ZSTD, packed) if len(packed) < len(new) else (Codec.RAW, new)
 
     def delta(self, old: bytes, new: bytes) -> tuple[Codec, bytes]:

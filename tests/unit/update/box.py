@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import bsdiff4
 import msgspec
 import numpy as np
-import zstandard
+from backports import zstd
 from tests.stubs.played_bundles import played_bundle, played_worker
 
 from vedette.bundle.folder import load_bundle
@@ -98,7 +98,7 @@ class Publisher:
         files = []
         for name, sha256 in sorted(loaded.files.items()):
             content = (bundle / name).read_bytes()
-            packed = zstandard.ZstdCompressor(level=3).compress(content)
+            packed = zstd.compress(content)
             codec = Codec.ZSTD if len(packed) < len(content) else Codec.RAW
             encodings = [self._encoding(EncodingKind.FULL, codec, packed if codec is Codec.ZSTD else content)]
             if base is not None and name == "weights.bin":
@@ -235,6 +235,7 @@ class FakeLive:
         self._shadow_s = 0.0
         self._given_up = ""
         self.dead = False  # nothing serves any more
+        self.on_load: Callable[[Path], None] = lambda _bundle: None  # sees each bundle that is to be loaded
 
     def _time_s(self) -> float:
         return self._clock.monotonic_ns() / 1e9
@@ -256,6 +257,7 @@ class FakeLive:
 
     def start_shadow(self, bundle: Path) -> None:
         self.calls.append(f"shadow {bundle.parent.name[:8]}")
+        self.on_load(bundle)
         self._shadow, self._shadow_s, self._given_up = bundle, self._time_s(), ""
 
     def stop_shadow(self) -> None:
@@ -264,6 +266,7 @@ class FakeLive:
     def switch(self, bundle: Path, *, trial: bool = False) -> None:
         self._settle()
         self.calls.append(f"{'trial' if trial else 'switch'} {bundle.parent.name[:8]}")
+        self.on_load(bundle)
         self._shadow, self._given_up = None, ""
         if bundle == self._now and not self.dead:
             self._trial_from = None
