@@ -9,7 +9,7 @@ import pytest
 from securesystemslib.signer import CryptoSigner
 from tests.unit.trust.simulator import OWNER_ROLE, RepositorySimulator, trust_in
 from tests.unit.trust.test_trust_attacks import offered, refused
-from tuf.api.metadata import Metadata
+from tuf.api.metadata import Metadata, Snapshot
 
 from vedette.journal import Journal
 from vedette.trust.marks import Marks
@@ -159,6 +159,7 @@ def test_a_removed_role_is_refused_and_a_new_one_is_not(repository: RepositorySi
     assert refused(trust_in(state, repository, repository.bootstrap)) == "rollback_attack"
     snapshot = repository.current_snapshot()
     restored = Metadata.from_bytes(repository.files["metadata/1.snapshot.json"]).signed
+    assert isinstance(restored, Snapshot)
     snapshot.meta = {**restored.meta, "models-newcomer.json": restored.meta["rollouts.json"]}
     repository.write_snapshot(snapshot)
     assert offered(trust_in(state, repository, repository.bootstrap)).counter == 1
