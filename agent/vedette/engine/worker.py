@@ -83,6 +83,7 @@ class Worker:
         self._linger = Linger(usable_cpus=len(os.sched_getaffinity(0)))
         self._stopping = False
         self._failures_in_a_row = 0
+        self._last_failure = ""
 
     def serve(self) -> int:
         """Serve until told to stop or the daemon is gone.
@@ -93,7 +94,10 @@ class Worker:
         while not self._stopping:
             served = self._serve_one()
             if self._failures_in_a_row >= FAILURES_BEFORE_EXIT:
-                sys.stderr.write(f"{FAILURES_BEFORE_EXIT} frames in a row failed; a new process may help\n")
+                sys.stderr.write(
+                    f"{FAILURES_BEFORE_EXIT} frames in a row failed, the last for {self._last_failure}; "
+                    "a new process may help\n"
+                )
                 return EXIT_SICK
             now_ns = time.monotonic_ns()
             if not served:
@@ -281,7 +285,9 @@ class Worker:
         detail: str,
         file: str = "",
     ) -> None:
-        self._failures_in_a_row += cause in {FailCause.INFER, FailCause.OUT_OF_MEMORY}
+        if cause in {FailCause.INFER, FailCause.OUT_OF_MEMORY}:
+            self._failures_in_a_row += 1
+            self._last_failure = cause.value.replace("_", " ")
         failure = Failure(cause.value, detail[:500])
         ref, task = self._model.ref, self._model.task
         result = Result(1, camera.camera, seq, captured_ns, ref, task, file or UNSET, failed=failure)

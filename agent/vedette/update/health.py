@@ -96,14 +96,17 @@ def baseline_of(stats: WindowStats) -> Baseline:
 
 
 def death_cause(last_death: str) -> Cause:
-    """The cause behind the data plane's words on a death: `kind: detail`."""
+    """The cause behind the data plane's words on a death: `kind: detail`.
+
+    Whom the data plane kills it says to hang; another SIGKILL is the kernel's, when memory ran out.
+    """
     kind, _, detail = last_death.partition(":")
     if kind == "load_fail":
         return Cause.LOAD_FAIL
     if kind == "worker_hung":
         return Cause.WATCHDOG
     words = detail.lower()
-    if "out of memory" in words or "oom" in words or "memoryerror" in words:
+    if any(word in words for word in ("out of memory", "oom", "memoryerror", "sigkill")):
         return Cause.OOM
     return Cause.CRASH_LOOP
 

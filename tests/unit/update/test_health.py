@@ -121,6 +121,7 @@ def test_the_same_answer_to_everything_is_drift_unless_the_scene_is_dull() -> No
         ("worker_hung: 10 s without an answer", Cause.WATCHDOG),
         ("worker_crashed: SIGSEGV", Cause.CRASH_LOOP),
         ("worker_crashed: killed by the kernel, out of memory", Cause.OOM),
+        ("worker_crashed: killed by SIGKILL", Cause.OOM),
         ("", Cause.CRASH_LOOP),
     ],
 )
