@@ -28,7 +28,6 @@ CANDIDATES = {
     "slow x3": (Behaviour(p95_ms=30.0), Cause.LATENCY_P95, 60.0),
     "fails one frame in ten": (Behaviour(failed=0.1), Cause.ERROR_RATE, 60.0),
     "constant answers": (Behaviour(constant=True), Cause.OUTPUT_DRIFT, 60.0),
-    "no frame at all": (Behaviour(frames=False), Cause.TRIAL_TIMEOUT, 86_500.0),
     "crash after 9 min": (
         Behaviour(dies="worker_crashed: killed by SIGSEGV", dies_after_s=NINE_MIN_S),
         Cause.CRASH_LOOP,
