@@ -106,8 +106,8 @@ def _report(names: list[str], verdicts: list[Verdict]) -> int:
     states = sum(total[how] for how in ("kill", "cut", "kill+cut", "errno"))
     print(  # noqa: T201
         f"{total['steps']} durable steps of {len(names)} scenarios, each killed at, cut at ({len(VARIANTS)} "
-        f"disk images) and failed at, with {SECOND_CUTS} drawn cuts after each kill: {states} states, of which "
-        f"{total['restarts']} differ and were started from; violations of {next(iter(INVARIANTS))} to "
+        f"disk images) and failed at, with {SECOND_CUTS} drawn cuts after each kill: {states} states, of "
+        f"which {total['restarts']} differ and were started from; violations of {next(iter(INVARIANTS))} to "
         f"{[*INVARIANTS][-1]}: {total['violations']}"
     )
     return total["violations"]
@@ -158,13 +158,16 @@ def soak_share(job: SoakJob) -> SoakResult:
 
 
 def _soak(names: list[str], kills: int, processes: int, seed: int) -> int:
+    for name in names:
+        reference_of(name)  # what is published, and all code, is in memory before the processes part
     jobs = soak_jobs(names, kills, seed)
     results = list(side_by_side(soak_share, jobs, processes=processes, what=f"shares of {kills} kills"))
     total: Counter[str] = sum((result.counts for result in results), Counter())
     broken = [what for result in results for what in result.violations]
     print(  # noqa: T201
         f"{total['kills']} random kills of {len(names)} scenarios; {total['ends']} lives ran to their end "
-        f"and {total['hashed']} bundles of their stores were hashed whole; {len(broken)} violations; seed {seed}"
+        f"and {total['hashed']} bundles of their stores were hashed whole; "
+        f"{len(broken)} violations; seed {seed}"
     )
     for what in broken[:MAX_SHOWN]:
         print(f"\n{what}")  # noqa: T201
