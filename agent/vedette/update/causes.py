@@ -52,5 +52,6 @@ class Cause(str, Enum):
     TRANSITION_BUDGET = "transition_budget"
 
 
-# Faults of the road or the disk, not of the release: the same offer may be tried again, within bounds.
-RETRYABLE = frozenset({Cause.CONNECTIVITY_LOST, Cause.IO_ERROR, Cause.NO_SPACE})
+# Faults of the road, the disk or a box short of memory, not of the release: the same offer may be tried
+# again, within bounds. A candidate that ran out of memory itself is on the blacklist, which counts first.
+RETRYABLE = frozenset({Cause.CONNECTIVITY_LOST, Cause.IO_ERROR, Cause.NO_SPACE, Cause.OOM})

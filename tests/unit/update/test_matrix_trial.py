@@ -100,3 +100,34 @@ def test_power_flapping_in_the_trial_rolls_back_at_the_third_start(box: Box) -> 
     assert [(report.result, report.cause) for report in box.results()] == [
         (Result.FAILED_ROLLED_BACK, Cause.CRASH_LOOP)
     ]
+
+
+# Before the trial -----------------------------------------------------------------------------------------
+
+
+def test_candidate_on_another_accelerator_than_production_is_refused(tmp_path: Path) -> None:
+    """Preflight: a candidate that falls back to the CPU where the model that serves does not."""
+    box = Box(tmp_path, ports={"production": lambda: "cuda"}).start()
+    box.offer(1)
+    report = box.until_result()
+    assert (report.result, report.cause) == (Result.FAILED_NO_CHANGE, Cause.PREFLIGHT_BUDGET)
+    assert "runs on cpu; the model that serves runs on cuda" in report.detail
+    assert not any(call.startswith("trial") for call in box.live.calls)
+
+
+def test_memory_short_for_two_models_is_waited_for_and_says_nothing_against_the_candidate(
+    tmp_path: Path,
+) -> None:
+    """Case 4: the preflight waits for memory; when none comes the update ends, and is tried again later."""
+    free_bytes = [1 << 20]
+    box = Box(tmp_path, ports={"available_bytes": lambda: free_bytes[0]}).start()
+    box.offer(1)
+    box.until_phase(Phase.PREFLIGHT)
+    begun_ns = box.clock.monotonic_ns()
+    report = box.until_result()
+    assert (report.result, report.cause) == (Result.FAILED_NO_CHANGE, Cause.OOM)
+    assert (box.clock.monotonic_ns() - begun_ns) / 1e9 > 1700
+    assert box.record.blacklist == ()
+    free_bytes[0] = 1 << 34
+    assert box.look_until_result().result is Result.SUCCESS
+    assert box.serving == "1"
