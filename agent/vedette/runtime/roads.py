@@ -13,6 +13,7 @@ from vedette.trust.documents import Device
 from vedette.trust.wall_clock import SystemWallClock
 from vedette.update.folder import FolderFetcher
 from vedette.update.http import HttpFetcher
+from vedette.update.interruption import Interruption
 from vedette.update.looking import Road
 from vedette.update.startup import TRUST_NAME
 
@@ -50,16 +51,18 @@ class LookLog:
 class LoggedTrust:
     """Implements `update.ports.Trust`: another one, whose looks are noted."""
 
-    def __init__(self, trust: TufTrust, log: LookLog) -> None:
+    def __init__(self, trust: TufTrust, log: LookLog, interruption: Interruption) -> None:
         self._trust = trust
         self._log = log
+        self._interruption = interruption
 
     def refresh(self) -> Offer | None:
         """See Trust."""
         try:
             offer = self._trust.refresh()
         except VedetteError as error:
-            self._log.fault = error.cause
+            if not self._interruption.is_set:  # given up on demand, which is no fault of the repository
+                self._log.fault = error.cause
             raise
         self._log.fault, self._log.clock_doubt = "", self._trust.clock_doubt
         return offer
@@ -74,13 +77,17 @@ class LoggedTrust:
 
 
 class Roads:
-    """Puts trust and transport together; all roads share one memory of what was verified."""
+    """Puts trust and transport together; all roads share one memory of what was verified.
+
+    Whatever goes on on any of them ends when `interruption` is set.
+    """
 
     def __init__(self, plan: UpdatePlan, state: Path) -> None:
         self._plan = plan
         self._state = state
         self._bootstrap = read_root(plan.root)
         self.log = LookLog()
+        self.interruption = Interruption()
         self._wall = SystemWallClock()
 
     def usual(self) -> Road:
@@ -90,15 +97,16 @@ class Roads:
             ConfigError: Its URL is none.
         """
         if self._plan.repository.startswith(("http://", "https://")):
-            return self._road(HttpFetcher(self._plan.repository), carried=False)
-        return self._road(FolderFetcher(Path(self._plan.repository)), carried=True)
+            fetcher = HttpFetcher(self._plan.repository, interruption=self.interruption)
+            return self._road(fetcher, carried=False)
+        return self.folder(Path(self._plan.repository))
 
     def folder(self, folder: Path) -> Road:
         """A folder, once; what it says that is older than what this device knows is passed over."""
-        return self._road(FolderFetcher(folder), carried=True)
+        return self._road(FolderFetcher(folder, interruption=self.interruption), carried=True)
 
     def _road(self, fetcher: Fetcher, *, carried: bool) -> Road:
-        trust: Trust = LoggedTrust(self._tuf(fetcher, carried=carried), self.log)
+        trust: Trust = LoggedTrust(self._tuf(fetcher, carried=carried), self.log, self.interruption)
         return Road(trust, fetcher)
 
     def _tuf(self, fetcher: Fetcher, *, carried: bool) -> TufTrust:

@@ -204,5 +204,6 @@ def _build_driver(
         veto=thermal_veto(),
         production=production,
         space=DiskSpace(update.state_dir, reserve_bytes=update.reserve_bytes),
+        interruption=roads.interruption,
     )
     return UpdateDriver(DriverParts(opened, ports))

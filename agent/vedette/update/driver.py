@@ -62,7 +62,7 @@ class UpdateDriver:
         self._parts = parts
         self._ports = parts.ports
         self._clock = parts.ports.clock
-        self.mailbox = Mailbox()
+        self.mailbox = Mailbox(self._ports.interruption)
         self._record = parts.opened.record
         self._must_reset = parts.opened.must_reset
         self._events: deque[ev.Event] = deque()
@@ -92,12 +92,19 @@ class UpdateDriver:
         self.mailbox.announce(announced or ev.Announced())
 
     def abort(self) -> Future[str]:
-        """Stop the update under way; the future will hold `accepted` or why not."""
+        """Stop the update under way; the future will hold `accepted` or why not.
+
+        A fetch or a look that is blocked by a server ends at once.
+        """
         return self.mailbox.abort()
 
     def import_from(self, road: Road) -> Future[str]:
         """Look, and fetch, by another road than the usual one; the future will hold what was found there."""
         return self.mailbox.take_road(road)
+
+    def leave(self) -> None:
+        """The end is near: begin no fetch any more, and give up the one under way; what came is kept."""
+        self._ports.interruption.set(for_good=True)
 
     def snapshot(self) -> UpdateStatus:
         """How updates stand, as of a moment ago."""

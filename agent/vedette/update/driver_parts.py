@@ -11,6 +11,7 @@ from vedette.update.box_facts import boot_id
 from vedette.update.effects_fetching import Fetching
 from vedette.update.effects_making import Making
 from vedette.update.effects_serving import Serving
+from vedette.update.interruption import Interruption
 from vedette.update.kept_offer import KeptOffer
 from vedette.update.limited_child import ChildProcesses
 from vedette.update.looking import Looking
@@ -45,7 +46,8 @@ class DriverPorts:
     """The world as the driver sees it.
 
     `booted` is the bundle that the data plane began to load by itself, if `live` does that. `production` says
-    which accelerator the serving model runs on; `draw` gives random numbers in [0, 1).
+    which accelerator the serving model runs on; `draw` gives random numbers in [0, 1). `interruption` is the
+    one that the fetchers listen to.
     """
 
     road: Road
@@ -62,6 +64,7 @@ class DriverPorts:
     production: Callable[[], str | None] = lambda: None
     boot_id: str = field(default_factory=boot_id)
     space: DiskSpace | None = None
+    interruption: Interruption = field(default_factory=Interruption)
 
 
 class DriverParts:

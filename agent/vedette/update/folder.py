@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from vedette.bundle.names import name_fault
 from vedette.errors import NotFoundError, UnavailableError
+from vedette.update.interruption import Interruption
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,10 +21,14 @@ _COPY_CURE = "copy the whole repository onto the stick: metadata, targets and bl
 
 
 class FolderFetcher:
-    """Implements `ports.Fetcher` on a copy of the repository."""
+    """Implements `ports.Fetcher` on a copy of the repository.
 
-    def __init__(self, folder: Path) -> None:
+    `interruption` ends a read between two pieces; a stick that does not answer at all is the kernel's to end.
+    """
+
+    def __init__(self, folder: Path, *, interruption: Interruption | None = None) -> None:
         self._folder = folder
+        self._interruption = interruption or Interruption()
 
     def metadata(self, path: str, max_bytes: int) -> Iterator[bytes]:
         """Pieces of a small file; at most one byte more than `max_bytes`.
@@ -48,6 +53,7 @@ class FolderFetcher:
         try:
             offset = start
             while offset < end:
+                self._interruption.check(f"{self._folder / path}")
                 piece = os.pread(descriptor, min(PIECE_BYTES, end - offset), offset)
                 if not piece:
                     break

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from vedette.errors import UnavailableError
 from vedette.update import events as ev
+from vedette.update.interruption import Interruption
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,9 +27,13 @@ class Taken(NamedTuple):
 
 
 class Mailbox:
-    """Holds one announcement and MAX_REQUESTS requests; any thread may put, one takes."""
+    """Holds one announcement and MAX_REQUESTS requests; any thread may put, one takes.
 
-    def __init__(self) -> None:
+    While a request to abort waits, `interruption` is set: whoever should take it may be waiting for a server.
+    """
+
+    def __init__(self, interruption: Interruption | None = None) -> None:
+        self._interruption = interruption or Interruption()
         self.wake: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._announced: ev.Announced | None = None
@@ -62,7 +67,10 @@ class Mailbox:
         """The next event, requests first; None when there is none."""
         with self._lock:
             if self._requests:
-                return self._requests.pop(0)
+                taken = self._requests.pop(0)
+                if not any(isinstance(request.event, ev.Aborted) for request in self._requests):
+                    self._interruption.clear()
+                return taken
             announced, self._announced = self._announced, None
         return None if announced is None else Taken(announced)
 
@@ -79,6 +87,8 @@ class Mailbox:
             taken = not self._closed and len(self._requests) < MAX_REQUESTS
             if taken:
                 self._requests.append(Taken(event, answer, road))
+                if isinstance(event, ev.Aborted):
+                    self._interruption.set()
         if not taken:
             _refuse(answer)
         self.wake()
