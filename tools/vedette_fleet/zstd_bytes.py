@@ -23,6 +23,7 @@ def pack_zstd(content: bytes) -> bytes:
 def unpack_zstd(packed: bytes, most_bytes: int) -> bytes:
     """At most so many bytes of a frame; none where it is damaged, which whoever hashes them will see."""
     try:
-        return zstd.ZstdDecompressor().decompress(packed, most_bytes)
+        content: bytes = zstd.ZstdDecompressor().decompress(packed, most_bytes)
     except zstd.ZstdError:
         return b""
+    return content

@@ -196,7 +196,8 @@ def test_steps_before_and_behind_the_old_file_read_zeros() -> None:
 def wide_window() -> bytes:
     """A stream that asks for a window of 128 MiB."""
     stream = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 27})
-    return stream.compress(b"x" * 5000) + stream.flush()
+    frame: bytes = stream.compress(b"x" * 5000) + stream.flush()
+    return frame
 
 
 @pytest.mark.parametrize(
