@@ -15,6 +15,7 @@ class Careless:
     """Overwrites a file where it stands, and says that it is safe."""
 
     name = "careless"
+    counts_kills = False
 
     def prepare(self, root: Path) -> None:
         """An old state."""

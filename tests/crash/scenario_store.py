@@ -79,6 +79,7 @@ class StoreScenario:
     """Goes from bundle OLD to bundle NEW."""
 
     name = "store"
+    counts_kills = False
 
     def prepare(self, root: Path) -> None:
         """OLD serves, confirmed."""

@@ -39,6 +39,7 @@ class TrustScenario:
     """Refreshes from one publication after the other."""
 
     name = "trust"
+    counts_kills = False
 
     def prepare(self, root: Path) -> None:
         """States of one repository, each as a folder that could be served."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tests.crash.child import run_in_child
 from tests.crash.proof import scratch
 from tests.crash.registry import find
+from tests.crash.scenario import KILLED
 
 from vedette.update.store import Store
 
@@ -100,7 +101,10 @@ def _one_run(
     outcome = run_in_child(lambda say: _run(scenario, root, say), kill_after_s=after_s)
     promises += outcome.said
     ended = outcome.result is not None
-    result.counts["kills"] += outcome.killed_by is not None
+    if outcome.killed_by is not None:
+        result.counts["kills"] += 1
+        if scenario.counts_kills:
+            promises.append(KILLED)
     if outcome.error is not None:
         result.violations.append(f"{scenario.name}: {outcome.error}")
     broken = list(scenario.check(root, promises, ended=ended))

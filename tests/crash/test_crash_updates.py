@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
+from tests.crash.child import run_in_child
+from tests.crash.disk_model import read_tree, write_tree
 from tests.crash.proof import cases_of, reference_of
+from tests.crash.scenario import KILLED
 from tests.crash.scenario_update import UPDATES
+from tests.crash.traces import KillAt, Recorder
 
-from vedette.fsops import Point
+from vedette.fsops import Point, traced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 
 def test_a_sample_of_the_updates_holds() -> None:
@@ -43,3 +52,34 @@ def test_every_kind_of_step_of_an_update_is_cut_at() -> None:
     }
     assert wanted <= points
     assert sum(len(cases_of(reference_of(scenario.name))) for scenario in UPDATES) > 3500
+
+
+def test_a_candidate_is_given_up_after_three_kills_and_no_earlier(tmp_path: Path) -> None:
+    """A soak kills at random, also while a candidate is loaded; it is then rightly suspected."""
+    root, words = tmp_path / "root", list[str]()
+    write_tree(reference_of(UPDATES[0].name).start, root)
+    for life in range(3):
+        step = before_the_switch(read_tree(root), tmp_path / f"rehearsed-{life}")
+
+        def run(say: Callable[[str], None], step: int = step) -> list[str]:
+            with traced(KillAt(step)):
+                UPDATES[0].run(root, say)
+            return []
+
+        died = run_in_child(run)
+        assert died.killed_by is not None
+        words += [*died.said, KILLED]
+        assert list(UPDATES[0].check(root, words, ended=False)) == []
+    UPDATES[0].run(root, words.append)
+    assert list(UPDATES[0].check(root, words, ended=True)) == []
+    words.remove(KILLED)
+    assert [what[:2] for what in UPDATES[0].check(root, words, ended=True)] == ["I6"]
+
+
+def before_the_switch(state: dict[str, bytes | None], root: Path) -> int:
+    """The number of the step that makes the candidate serve, in a run that begins with a state."""
+    write_tree(state, root)
+    recorder = Recorder(root)
+    with traced(recorder):
+        UPDATES[0].run(root, lambda _word: None)
+    return next(number for number, step in enumerate(recorder.steps) if step.point is Point.SWITCH)
