@@ -59,7 +59,7 @@ def test_a_candidate_is_given_up_after_three_kills_and_no_earlier(tmp_path: Path
     root, words = tmp_path / "root", list[str]()
     write_tree(reference_of(UPDATES[0].name).start, root)
     for life in range(3):
-        step = before_the_switch(read_tree(root), tmp_path / f"rehearsed-{life}")
+        step = in_preflight(read_tree(root), tmp_path / f"rehearsed-{life}")
 
         def run(say: Callable[[str], None], step: int = step) -> list[str]:
             with traced(KillAt(step)):
@@ -76,10 +76,11 @@ def test_a_candidate_is_given_up_after_three_kills_and_no_earlier(tmp_path: Path
     assert [what[:2] for what in UPDATES[0].check(root, words, ended=True)] == ["I6"]
 
 
-def before_the_switch(state: dict[str, bytes | None], root: Path) -> int:
-    """The number of the step that makes the candidate serve, in a run that begins with a state."""
+def in_preflight(state: dict[str, bytes | None], root: Path) -> int:
+    """The number of the step after the candidate was loaded the first time, in a run from a state."""
     write_tree(state, root)
     recorder = Recorder(root)
     with traced(recorder):
         UPDATES[0].run(root, lambda _word: None)
-    return next(number for number, step in enumerate(recorder.steps) if step.point is Point.SWITCH)
+    switch = next(number for number, step in enumerate(recorder.steps) if step.point is Point.SWITCH)
+    return switch - 2  # a write and a sync, by which it is READY
