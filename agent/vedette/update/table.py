@@ -233,7 +233,7 @@ ROWS: tuple[Row, ...] = (
     *_row((P.TRUST, P.PLAN, *_LATE), ev.Announced, STAY),
     *_row((*_UNDERWAY, *_LATE), ev.Offered, STAY, ch.note_lower, do.tell_lower, when=on.lower_and_new_to_us),
     *_row((*_UNDERWAY, *_LATE), ev.Offered, STAY, when=on.lower),
-    *_row((*_UNDERWAY, *_LATE), ev.Offered, STAY, ch.note_mark, when=on.same_release),
+    *_row((*_UNDERWAY, P.CONFIRM, P.ROLLBACK), ev.Offered, STAY, ch.note_mark, when=on.same_release),
     *_row(STAGED, ev.Offered, P.REPORT, ch.superseded),
     *_row((*LIVE, *_LATE), ev.Offered, STAY, ch.queue),
     *_row((*_UNDERWAY, *_LATE), ev.NothingOffered, STAY, ch.trusted),
