@@ -11,17 +11,19 @@ Judged is, for each step, the median over the rounds of the ratio of 95th percen
 from __future__ import annotations
 
 import os
+import resource
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, final
 
 import numpy as np
 from tests.bench.path import MODELS
-from tests.bench.quiet import QUIET_SHARE, ForeignCpu, quietest, wait_for_quiet
+from tests.bench.procfs import cpu_s, family, machine_time
+from tests.bench.quiet import QUIET_SHARE, quietest, wait_for_quiet
 from tests.bench.swap import FPS, LIVE, Serving, copy_of
-from tests.bench.update_steps import SETTLE_S, Span, Steps, fine_tuned, published
+from tests.bench.update_steps import Span, Steps, fine_tuned, published
 from tests.bench.verdict import Verdict, options, table
 
 from vedette.errors import InternalError
@@ -37,7 +39,8 @@ BUNDLES = ("person", "imagenet")
 BEFORE = "before"
 MAX_P95_RATIO = 1.2
 NOBODY = 65534
-QUIET_WITHIN_S = 3.0
+QUIET_WITHIN_S = 5.0
+SETTLE_S = 0.15
 
 
 class Measured(NamedTuple):
@@ -45,6 +48,28 @@ class Measured(NamedTuple):
 
     totals_ms: NDArray[np.float64]
     foreign: float
+
+
+@final
+class Strangers:
+    """Share of all CPUs that other programs took during the block, in which children may come and go."""
+
+    def __enter__(self) -> Strangers:
+        self._machine, self._own_s = machine_time(), family_s()
+        self.share = 0.0
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        own_s = family_s() - self._own_s
+        machine = machine_time()
+        busy_s = machine.busy_s - self._machine.busy_s
+        self.share = max(0.0, busy_s - own_s) / max(1e-9, machine.total_s - self._machine.total_s)
+
+
+def family_s() -> float:
+    """CPU seconds of this process, its children, and those that it has buried."""
+    buried = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return cpu_s(family(os.getpid())) + buried.ru_utime + buried.ru_stime
 
 
 def measure(serving: Serving, steps: Steps, rounds: int, phase_s: float) -> list[dict[str, list[Measured]]]:
@@ -56,8 +81,9 @@ def measure(serving: Serving, steps: Steps, rounds: int, phase_s: float) -> list
         found: dict[str, list[Measured]] = {}
         before = alone(serving, phase_s)
         for name in names if number % 2 == 0 else names[::-1]:
-            spans = steps.all()[name](phase_s)
-            during = Measured(totals_ms(serving, spans), 0.0)
+            with Strangers() as strangers:
+                spans = steps.all()[name](phase_s)
+            during = Measured(totals_ms(serving, spans), strangers.share)
             after = alone(serving, phase_s)
             found[name] = [before, during, after]
             before = after
@@ -71,9 +97,9 @@ def alone(serving: Serving, phase_s: float) -> Measured:
     time.sleep(SETTLE_S)
     wait_for_quiet(QUIET_WITHIN_S)
     start_ns = time.monotonic_ns()
-    with ForeignCpu() as foreign:
+    with Strangers() as strangers:
         time.sleep(phase_s)
-    return Measured(totals_ms(serving, [Span(start_ns, time.monotonic_ns())]), foreign.share)
+    return Measured(totals_ms(serving, [Span(start_ns, time.monotonic_ns())]), strangers.share)
 
 
 def totals_ms(serving: Serving, spans: Sequence[Span]) -> NDArray[np.float64]:
@@ -99,7 +125,7 @@ def judge(bundle: str, taken: list[dict[str, list[Measured]]], verdict: Verdict)
         judged = quietest(
             [
                 (
-                    max(before.foreign, after.foreign),
+                    max(before.foreign, during.foreign, after.foreign),
                     {
                         BEFORE: _ns(np.concatenate([before.totals_ms, after.totals_ms])),
                         name: _ns(during.totals_ms),

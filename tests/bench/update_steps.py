@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
-from tests.bench.swap import Serving, copy_of, wait_for
+from tests.bench.swap import Serving, copy_of
 from tests.stubs.fleet import Operator, serve_files
 
 from vedette.bundle.folder import load_bundle, seal
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from vedette.update.jobs import Job
     from vedette.update.store import Store
 
-SETTLE_S = 0.15
+LOOK_S = 0.01
 JOB_TIMEOUT_S = 60.0
 UPDATE_ID = "bench"
 TUNED_EVERY = 20
@@ -143,13 +143,15 @@ class Steps:
         return again(once, phase_s)
 
     def load(self, phase_s: float) -> list[Span]:
-        """From the wish to switch until the candidate has the cameras; the way back does not count."""
+        """From the wish to switch until the candidate is ready; its move and the way back do not count."""
         spans = []
+        swap = self._serving.daemon.swap
         until_s = time.monotonic() + phase_s
         while time.monotonic() < until_s:
             start_ns = time.monotonic_ns()
             self._live.switch(self._candidate, trial=True)
-            wait_for(lambda: self._live.serving() == self._candidate, "the candidate serves")
+            look_until(lambda: swap.state is SwapState.LOADING, "it loads")
+            look_until(lambda: swap.state is not SwapState.LOADING, "it is ready")
             spans.append(Span(start_ns, time.monotonic_ns()))
             self._back()
         return spans
@@ -157,7 +159,7 @@ class Steps:
     def shadow(self, phase_s: float) -> list[Span]:
         """While it compares; its load, which comes first, does not count."""
         self._live.start_shadow(self._candidate)
-        wait_for(lambda: self._live.stats().shadowed > 0, "frames are compared")
+        look_until(lambda: self._live.stats().shadowed > 0, "frames are compared")
         start_ns = time.monotonic_ns()
         time.sleep(phase_s)
         end_ns = time.monotonic_ns()
@@ -168,7 +170,7 @@ class Steps:
     def trial(self, phase_s: float) -> list[Span]:
         """While it answers, and the model of before stands by."""
         self._live.switch(self._candidate, trial=True)
-        wait_for(lambda: self._live.serving() == self._candidate, "the candidate serves")
+        look_until(lambda: self._live.serving() == self._candidate, "the candidate serves")
         start_ns = time.monotonic_ns()
         time.sleep(phase_s)
         end_ns = time.monotonic_ns()
@@ -176,13 +178,23 @@ class Steps:
         return [Span(start_ns, end_ns)]
 
     def _back(self) -> None:
+        look_until(lambda: self._live.serving() == self._candidate, "the candidate serves")
         self._live.switch(self._serves)
-        wait_for(lambda: self._live.serving() == self._serves, "the first model serves again")
-        wait_for(lambda: self._serving.daemon.swap.state is SwapState.IDLE, "the way back is gone")
+        look_until(lambda: self._live.serving() == self._serves, "the first model serves again")
+        look_until(lambda: self._serving.daemon.swap.state is SwapState.IDLE, "the way back is gone")
         self._alone()
 
     def _alone(self) -> None:
-        wait_for(lambda: not self._serving.daemon.swap.others, "no other worker is left")
+        look_until(lambda: not self._serving.daemon.swap.others, "no other worker is left")
+
+
+def look_until(condition: Callable[[], bool], what: str) -> None:
+    """Look so seldom that looking is not felt."""
+    deadline_s = time.monotonic() + JOB_TIMEOUT_S
+    while not condition():
+        if time.monotonic() > deadline_s:
+            raise InternalError(f"bench: not within {JOB_TIMEOUT_S:.0f} s: {what}")
+        time.sleep(LOOK_S)
 
 
 def run(job: Job) -> ev.Event:

@@ -1,7 +1,7 @@
 """The engine worker process: one model generation, serving frames from shared memory.
 
-Started as `python -m vedette.engine.worker CONTROL_FD RESULTS_FD PULSE_FD PARENT_PID SPEC`. It never touches
-the network, and never holds a frame that it cannot account for: what it takes ends in exactly one message.
+Started by `worker_start`. It never touches the network, and never holds a frame that it cannot account for:
+what it takes ends in exactly one message.
 """
 
 from __future__ import annotations
@@ -28,14 +28,13 @@ from vedette.engine.messages import (
     Progress,
     Ready,
     ToWorker,
-    WorkerSpec,
 )
 from vedette.engine.model import load_model
-from vedette.engine.priority import CpuPriority, cpu_wait_ns
+from vedette.engine.priority import cpu_wait_ns
 from vedette.engine.scheduler import Candidate, Scheduler
 from vedette.errors import FrameError, OutOfMemoryError, VedetteError
 from vedette.frame.channel import MAX_MESSAGE_BYTES, Channel, PeerGoneError
-from vedette.frame.lifeline import Pulse, tie_to_parent
+from vedette.frame.lifeline import Pulse
 from vedette.frame.linger import Linger
 from vedette.frame.reader import RingReader
 from vedette.frame.shadow_reader import ShadowReader
@@ -43,7 +42,11 @@ from vedette.wire.causes import DropCause, FailCause
 from vedette.wire.messages import Failure, LatencyMs, Result
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vedette.engine.messages import WorkerSpec
     from vedette.engine.model import Model
+    from vedette.engine.priority import CpuPriority
     from vedette.frame.reader import Lease
 
 IDLE_BEAT_S = 0.5
@@ -335,12 +338,9 @@ def _fail_cause(error: VedetteError) -> FailCause:
     return FailCause.INFER
 
 
-def main(arguments: list[str]) -> int:
-    """Load, say READY, serve."""
-    control_fd, results_fd, pulse_fd, parent_pid = (int(a) for a in arguments[:4])
-    tie_to_parent(parent_pid)
-    spec = msgspec.json.decode(arguments[4], type=WorkerSpec)
-    priority = CpuPriority(spec.pace)
+def run(descriptors: Sequence[int], spec: WorkerSpec, priority: CpuPriority) -> int:
+    """Load, say READY, serve; `descriptors` are those of control, results and pulse."""
+    control_fd, results_fd, pulse_fd = descriptors
     control: Channel[ToWorker] = Channel.from_fd(control_fd, ToWorker)
     results: Channel[None] = Channel.from_fd(results_fd, FromWorkerResults)
     pulse = Pulse(pulse_fd)
@@ -357,6 +357,7 @@ def main(arguments: list[str]) -> int:
         return error.exit_code
     gc.collect()
     gc.freeze()
+    priority.loaded()
     pulse.beat(time.monotonic_ns())
     control.send(Ready(model.ref, model.task, model.engine.report, model.self_test, priority.can_serve))
     try:
@@ -365,7 +366,3 @@ def main(arguments: list[str]) -> int:
         return 0
     finally:
         model.close()
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

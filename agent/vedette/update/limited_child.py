@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vedette.engine.priority import LOWEST_NICE
+from vedette.engine.priority import stand_back
 from vedette.frame.lifeline import tie_to_parent
 from vedette.update.jobs import Child, Ended, Limits, Wait
 
@@ -170,7 +170,7 @@ def _drain(fd: int) -> bytes:
 
 
 def _yield_to_everybody() -> None:
-    os.setpriority(os.PRIO_PROCESS, 0, LOWEST_NICE)
+    stand_back()
     number = _IOPRIO_SET.get(platform.machine())
     if number is not None:
         ctypes.CDLL(None).syscall(number, 1, 0, _IOPRIO_IDLE)
@@ -191,8 +191,8 @@ def main(arguments: list[str]) -> int:
     """The child: limits first, then the work."""
     module, told_fd, parent_pid, encoded = arguments
     tie_to_parent(int(parent_pid))
+    _yield_to_everybody()  # before the imports, which are much of the CPU time of a short work
     work = importlib.import_module(module).work
-    _yield_to_everybody()
     _limit(msgspec.json.decode(encoded, type=Limits))
     spec = sys.stdin.buffer.read()
     descriptor = int(told_fd)
