@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 FINE_TUNES = ("small", "large")
 PRUNED_SHARE = 0.5
+SPARSE = "-sparse"
 _CALIBRATED_WITH = 512
 _HEAD_FRAMES = 40
 _HEAD_STEPS = 60
@@ -57,12 +58,14 @@ class Pair:
 
     @property
     def kind(self) -> str:
-        """The bar that it falls under: its number format, or `pruned`."""
+        """What its bar is by: its number format, `pruned`, or `sparse` where both sides were pruned."""
+        if SPARSE in self.new.name:
+            return "sparse"
         return "pruned" if "pruned" in self.variant else self.new.name.split(".")[-2]
 
     @property
     def judged(self) -> bool:
-        """Whether its kind has a bar: fine-tunes and pruning do."""
+        """Whether it counts for the mean of its kind: fine-tunes and pruning do."""
         return "pruned" in self.variant or any(word in self.variant for word in FINE_TUNES)
 
 
@@ -89,7 +92,7 @@ def derive(folder: Path, out: Path) -> None:
         model, variant, kind, _ = path.name.split(".")
         if kind == "fp32" and (variant == "v1" or any(word in variant for word in FINE_TUNES)):
             _once(out / f"{model}.{variant}.fp16.onnx", path, half)
-            _once(out / f"{model}-sparse.{variant}.fp32.onnx", path, pruned)
+            _once(out / f"{model}{SPARSE}.{variant}.fp32.onnx", path, pruned)
         if variant == "v1" and kind in {"fp32", "int8"}:
             _once(out / f"{model}.d_pruned.{kind}.onnx", path, pruned)
 

@@ -51,15 +51,16 @@ def decode(words: Array, states: Array, tables: Tables, table_of: Array) -> Arra
     lanes = states.size
     tokens = np.empty(table_of.size, np.uint8)
     state = states.astype(np.int64)
-    words = words.astype(np.int64)
     at = 0
     slab = max(1, _SLAB_ELEMENTS // lanes) * lanes
     for start in range(0, table_of.size, slab):
         base = table_of[start : start + slab].astype(np.int64) << PROBABILITY_BITS
+        near = words[at : at + base.size].astype(np.int64)  # a token takes at most one word
         whole = base.size - base.size % lanes
-        at = _decode_rows(base[:whole].reshape(-1, lanes), state, words, at, tables.step)
+        used = _decode_rows(base[:whole].reshape(-1, lanes), state, near, 0, tables.step)
         last = base[whole:]
-        at = _decode_rows(last.reshape(-1, max(1, last.size)), state[: last.size], words, at, tables.step)
+        used = _decode_rows(last.reshape(-1, max(1, last.size)), state[: last.size], near, used, tables.step)
+        at += used
         tables.token.take(base, out=tokens[start : start + slab], mode="wrap")
     if at != words.size or (state != LOWER_BOUND).any():
         raise damaged("coded tokens do not come out even")
