@@ -28,7 +28,7 @@ from vedette_fleet.release import (
     needs_of,
     next_counter,
 )
-from vedette_fleet.tuf_publication import Edit, Outcome
+from vedette_fleet.tuf_edit import Edit, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -107,7 +107,7 @@ class Publisher:
             if existing is not None:
                 check_same(existing, bundle.sha256, request.bases)
                 return self._restore(bundle, name, existing, known)
-            self._workshop.check_idle()
+            self._workshop.publication().staging.check_room(current, {rules.owner_role(owner)})
             bases = choose_bases(known, request.bases)
             counter = next_counter(self._everybodys(current, name.model))
             manifest = self._manifest(bundle, name, counter, bases, request)

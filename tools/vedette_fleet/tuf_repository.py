@@ -22,7 +22,7 @@ from vedette_fleet.blob_files import BlobFolder
 from vedette_fleet.roles import ROOT, SNAPSHOT, TARGETS, TIMESTAMP, delegated_roles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 METADATA, TARGET_FILES, BLOBS = "metadata", "targets", "blobs"
@@ -142,6 +142,16 @@ class TufRepository:
             _verify(roles[TARGETS], role, roles[role])
         return Published(root, before, timestamp, snapshot, roles)
 
+    def load_earlier(self, current: Published, role: str, version: int) -> Metadata[Targets]:
+        """An earlier version of a delegated role, if the keys of today signed it.
+
+        Raises:
+            BadInputError: It is missing, damaged, or signed by other keys.
+        """
+        metadata: Metadata[Targets] = self._load(f"{version}.{role}", Targets)
+        _verify(current.roles[TARGETS], role, metadata)
+        return metadata
+
     def write_metadata(self, name: str, content: bytes) -> None:
         """Publish a metadata file, durably.
 
@@ -204,14 +214,14 @@ class TufRepository:
         """What waits for signatures."""
         return sorted((self.path / _STAGED).glob("*.json"))
 
-    def unstage(self) -> None:
-        """Drop what waits for signatures.
+    def unstage(self, paths: Iterable[Path]) -> None:
+        """Remove staged files; one that is gone already does not matter.
 
         Raises:
             UnavailableError: It cannot be removed.
         """
         try:
-            for path in self.staged():
+            for path in set(paths) & set(self.staged()):
                 fsops.unlink(path, fsops.Point.PUBLISH)
         except OSError as error:
             raise UnavailableError(

@@ -32,8 +32,8 @@ class Operator:
         assert caught.value.code == code, self.said
         return out
 
-    def json(self, *arguments: str | Path) -> Any:  # noqa: ANN401 - any document
-        return json.loads(self(*arguments, "--json"))
+    def json(self, *arguments: str | Path, code: int = 0) -> Any:  # noqa: ANN401 - any document
+        return json.loads(self(*arguments, "--json", code=code))
 
 
 @pytest.fixture
@@ -95,10 +95,11 @@ def test_a_ceremony_of_two_machines(fleet: Operator) -> None:
     away.mkdir()
     for number in (2, 3):
         (fleet.folder / f"repo-keys/root-{number}.pem").rename(away / f"root-{number}.pem")
-    assert not fleet.json("keys", "rotate", "timestamp")["published"]
+    assert not fleet.json("keys", "rotate", "timestamp", code=69)["published"]
+    assert "root 2 waits for signatures" in fleet.said
     assert "lacks 1 signature" in fleet.said
     staged = fleet.folder / "repo/staged/2.root.json"
-    fleet("keys", "publish")
+    fleet("keys", "publish", code=69)
     assert "not published yet" in fleet.said
     fleet("keys", "sign", staged, "--key", away / "root-3.pem")
     assert "timestamp: 1 of" in fleet.said
@@ -113,7 +114,7 @@ def test_a_ceremony_of_two_machines(fleet: Operator) -> None:
 def test_an_owner_elsewhere_is_admitted_by_his_public_key(fleet: Operator) -> None:
     fleet("init", "repo")
     made = fleet.json("keys", "new", fleet.folder / "acme.pem")
-    fleet("keys", "add-owner", "acme", "--public", made["public"])
+    fleet("keys", "add-owner", "acme", "--public", made["public"], code=69)
     assert "1.models-acme.json lacks 1 signature" in fleet.said
     fleet("keys", "drop")
     fleet("keys", "drop")
@@ -150,6 +151,8 @@ def test_revoke_takes_a_key_from_its_role(fleet: Operator) -> None:
         (["rollout", "start", "x", "--release", "t@1", "--not-before", "soon"], 2, "is no time"),
         (["rollout", "start", "x", "--release", "t@1", "--trial-max-s", "1"], 2, "shorter than"),
         (["rollout", "abort", "x"], 2, "no rollout 'x'"),
+        (["rollout", "repair"], 2, "can be read"),
+        (["rollout", "start", "x", "--release", "t@1", "--waves", "1e999999999%"], 2, "no percentage"),
         (["keys", "publish"], 2, "nothing waits"),
         (["keys", "sign", "repo/metadata/1.root.json", "--key", "k"], 2, "served already"),
         (["refresh", "--keys", "absent"], 65, "not in the keys folder"),
@@ -165,6 +168,25 @@ def test_what_is_wrong_is_said_with_its_exit_code(
     bundle(fleet.folder, "1")
     assert fleet(*arguments, code=code) == "", "standard output is for answers"
     assert cause in fleet.said
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e400"])
+@pytest.mark.parametrize(
+    "option",
+    [
+        "--jitter-s", "--shadow-min-s", "--shadow-max-s", "--trial-min-s", "--trial-max-s",
+        "--latency-ratio", "--error-rate", "--disagreement",
+    ],
+)  # fmt: skip
+def test_no_number_of_a_rollout_may_be_infinite_or_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, number: str
+) -> None:
+    """JSON cannot carry them: the document would be signed, and no device could read it."""
+    operator = Operator(tmp_path, capsys)
+    start = ["rollout", "start", "x", "--release", "tiny@1", "--repo", str(tmp_path)]
+    assert operator(*start, option, number, code=2) == ""
+    assert f"Invalid value for '{option}'" in operator.said
+    assert "not a finite number" in operator.said
 
 
 def test_the_commands_of_the_readme_run_as_they_stand(fleet: Operator) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vedette_fleet.cli.output import outcome_json, print_json, print_table, say, tell_outcome
+from vedette_fleet.cli.output import end_with, outcome_json, print_json, print_table, say, tell_outcome
 from vedette_fleet.cli.workshop import json_option, open_workshop, repository_options
 
 if TYPE_CHECKING:
@@ -57,3 +57,4 @@ def refresh(roles: tuple[str, ...], repo: Path, keys_folder: Path | None, *, as_
                 f"{entry.role} expires {entry.expires:%Y-%m-%d}: bring its keys and run "
                 f"vedette-fleet refresh --role {entry.role}"
             )
+    end_with(outcome)

@@ -11,6 +11,7 @@ import click
 from vedette.errors import UsageError
 from vedette_fleet.cli.output import (
     answer,
+    end_with,
     outcome_json,
     print_json,
     print_table,
@@ -80,6 +81,8 @@ def release(
         print_json(_as_json(released))
     else:
         _print(released)
+    if released.outcome is not None:
+        end_with(released.outcome)
 
 
 def _print(released: Released) -> None:
