@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vedette.update.status import UpdateStatus
+    from vedette.update.watched import Watched
 
 _LABEL_COLUMNS = 10
 
@@ -97,8 +98,36 @@ def _candidate(found: UpdateStatus, name: Callable[[str], str]) -> Iterator[str]
     yield _row("candidate", f"{name(found.candidate.sha256)} by rollout {found.candidate.rollout}")
     if found.bytes_needed:
         yield _row("fetched", progress_text(found))
+    if found.watched is not None:
+        yield from _watched(found.watched)
     if found.cause is not None:
         yield _row("cause", f"{found.cause.value}{': ' if found.detail else ''}{found.detail}")
+
+
+def _watched(found: Watched) -> Iterator[str]:
+    """A window that is open: how far it is, the figures beside their limits, and what it still waits for."""
+    seconds = f"{found.elapsed_s:.0f} of {found.min_s:.0f} s"
+    yield _row("judged", f"{found.frames:,} of {found.min_frames:,} frames, {seconds}")
+    figures = []
+    if found.failed_share is not None:
+        figures.append(f"{found.failed_share:.1%} failed (at most {found.failed_limit:.1%})")
+    if found.p95_ms is not None:
+        before = "nothing known of before"
+        if found.p95_before_ms:
+            ratio = found.p95_ms / found.p95_before_ms
+            limit = f"{found.latency_ratio_limit:.2f} times"
+            before = f"{ratio:.2f} times the {found.p95_before_ms:.1f} ms of before, at most {limit}"
+        figures.append(f"p95 {found.p95_ms:.1f} ms ({before})")
+    if found.disagreed_share is not None and found.disagreed_limit is not None:
+        figures.append(f"{found.disagreed_share:.1%} disagree (at most {found.disagreed_limit:.1%})")
+    if found.answers_vary is not None:
+        figures.append("answers vary" if found.answers_vary else "! the same answer to everything")
+    if found.reached is not None:
+        figures.append(f"update server {'reached' if found.reached else 'not reached'}")
+    for figure in figures:
+        yield _row("", figure)
+    for number, what in enumerate(found.lacking):
+        yield _row("" if number else "lacking", what)
 
 
 def _row(label: str, text: str) -> str:

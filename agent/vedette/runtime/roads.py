@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 # neither wheels nor clones keep times; `test_build_time` fails where that was forgotten.
 BUILD_UTC_S = 1_793_491_200  # 2026-11-01
 MAX_ROOT_BYTES = 512_000
+STALL_S = 30.0
+PROBE_STALL_S = 10.0  # the watch over a trial waits for it
 
 
 class _Signed(msgspec.Struct):
@@ -90,6 +92,7 @@ class Roads:
         self.log = LookLog()
         self.interruption = Interruption()
         self._wall = SystemWallClock()
+        self._probe = self._fetcher(stall_s=PROBE_STALL_S)
 
     def usual(self) -> Road:
         """The configured one.
@@ -97,10 +100,20 @@ class Roads:
         Raises:
             ConfigError: Its URL is none.
         """
-        if self._plan.repository.startswith(("http://", "https://")):
-            fetcher = HttpFetcher(self._plan.repository, interruption=self.interruption)
-            return self._road(fetcher, carried=False)
-        return self.folder(Path(self._plan.repository))
+        return self._road(self._fetcher(), carried=not self._over_http)
+
+    @property
+    def _over_http(self) -> bool:
+        return self._plan.repository.startswith(("http://", "https://"))
+
+    def _fetcher(self, stall_s: float = STALL_S) -> HttpFetcher | FolderFetcher:
+        if self._over_http:
+            return HttpFetcher(self._plan.repository, stall_s=stall_s, interruption=self.interruption)
+        return FolderFetcher(Path(self._plan.repository), interruption=self.interruption)
+
+    def reaches_server(self) -> bool:
+        """Whether the configured repository answers; blocks no longer than a server may stall."""
+        return self._probe.reachable()
 
     def folder(self, folder: Path) -> Road:
         """A folder, once; what it says that is older than what this device knows is passed over."""

@@ -203,6 +203,7 @@ def _build_driver(
         ),
         veto=thermal_veto(),
         production=production,
+        reach=roads.reaches_server,
         space=DiskSpace(update.state_dir, reserve_bytes=update.reserve_bytes),
         interruption=roads.interruption,
     )

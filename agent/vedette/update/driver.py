@@ -302,4 +302,5 @@ class UpdateDriver:
             next_look_s=max(0.0, (self._look_ns - self._clock.monotonic_ns()) / 1e9),
             trouble=trouble,
             notes=tuple(self._parts.opened.notes),
+            watched=self._parts.serving.watched,
         )

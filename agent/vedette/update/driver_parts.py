@@ -18,6 +18,7 @@ from vedette.update.looking import Looking
 from vedette.update.outbox import Outbox
 from vedette.update.planning import Planning
 from vedette.update.preflight import Preflight
+from vedette.update.reach import Reach
 from vedette.update.settings import UpdateSettings
 from vedette.update.space import DiskSpace
 from vedette.update.startup import OUTBOX_NAME
@@ -47,7 +48,8 @@ class DriverPorts:
 
     `booted` is the bundle that the data plane began to load by itself, if `live` does that. `production` says
     which accelerator the serving model runs on; `draw` gives random numbers in [0, 1). `interruption` is the
-    one that the fetchers listen to.
+    one that the fetchers listen to. `reach` asks whether the update server answers; without it nobody judges
+    that in a trial.
     """
 
     road: Road
@@ -62,6 +64,7 @@ class DriverPorts:
     run_child: RunChild | None = None
     available_bytes: Callable[[], int] = available_bytes
     production: Callable[[], str | None] = lambda: None
+    reach: Callable[[], bool] | None = None
     boot_id: str = field(default_factory=boot_id)
     space: DiskSpace | None = None
     interruption: Interruption = field(default_factory=Interruption)
@@ -87,6 +90,7 @@ class DriverParts:
             clock=ports.clock,
             settings=settings,
             booted=opened.first_bundle,
+            reach=None if ports.reach is None else Reach(ports.reach, ports.clock, ports.draw),
         )
         self.fetching = Fetching(opened.store, draw=ports.draw)
         self.making = Making(opened.store, run_child=run_child, timeout_s=settings.apply_timeout_s)

@@ -13,16 +13,20 @@ from vedette.update import events as ev
 from vedette.update.causes import Cause
 from vedette.update.health import Outcome, baseline_of, death_cause, judge_shadow, judge_trial
 from vedette.update.jobs import Job, Wait
+from vedette.update.watched import watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
 
     from vedette.clock import Clock
+    from vedette.update.health import Verdict
     from vedette.update.ports import Live, WindowStats
+    from vedette.update.reach import Reach
     from vedette.update.record import Baseline
     from vedette.update.settings import UpdateSettings
     from vedette.update.store import Store
+    from vedette.update.watched import Watched
     from vedette.wire.rollout import Guards, Window
 
 LOOK_S = 0.25
@@ -44,6 +48,7 @@ class Serving:
         clock: Clock,
         settings: UpdateSettings,
         booted: Path | None,
+        reach: Reach | None = None,
     ) -> None:
         self._live = live
         self._store = store
@@ -52,6 +57,8 @@ class Serving:
         self._settings = settings
         self._booting = booted
         self._factory_sha256 = factory_sha256
+        self._reach = reach
+        self.watched: Watched | None = None
 
     # Proven bundles ---------------------------------------------------------------------------------------
 
@@ -171,19 +178,24 @@ class Serving:
         except (BundleError, StorageError) as error:
             return ev.ShadowFailed(Cause.HASH_MISMATCH, error.cause)
         self._live.start_shadow(bundle)
-        while True:
-            yield Wait(WATCH_S)
-            verdict = judge_shadow(
-                self._live.stats(),
-                baseline_of(self._live.baseline()),
-                guards=guards,
-                window=window,
-                policy=self._settings.shadow_policy,
-            )
-            if verdict.outcome is Outcome.PASS:
-                return ev.ShadowPassed()
-            if verdict.outcome is Outcome.FAIL:
-                return ev.ShadowFailed(verdict.cause or Cause.CRASH_LOOP, verdict.detail)
+        try:
+            while True:
+                yield Wait(WATCH_S)
+                verdict = self._look_at_shadow(guards, window)
+                if verdict.outcome is Outcome.PASS:
+                    return ev.ShadowPassed()
+                if verdict.outcome is Outcome.FAIL:
+                    return ev.ShadowFailed(verdict.cause or Cause.CRASH_LOOP, verdict.detail)
+        finally:
+            self.watched = None
+
+    def _look_at_shadow(self, guards: Guards, window: Window) -> Verdict:
+        stats, baseline = self._live.stats(), baseline_of(self._live.baseline())
+        verdict = judge_shadow(
+            stats, baseline, guards=guards, window=window, policy=self._settings.shadow_policy
+        )
+        self.watched = watched(stats, baseline, verdict, guards=guards, window=window, shadow=True)
+        return verdict
 
     def stop_shadow(self) -> None:
         """End the shadow, if one runs."""
@@ -217,28 +229,61 @@ class Serving:
     ) -> Job:
         """Watch a candidate that serves until its window closes."""
         path = self._store.find(sha256).bundle
+        reach = self._reach if baseline is not None and baseline.reached else None
+        if reach is not None:
+            reach.begin()
         reported_s = 0.0
-        while True:
-            stats = self._live.stats()
-            if stats.given_up or self._live.serving() not in {path, None}:
-                said = stats.last_death or "another model serves"
-                return ev.CandidateDied(death_cause(said), said)
-            verdict = judge_trial(
-                stats,
-                baseline,
-                guards=guards,
-                window=window,
-                policy=self._settings.trial_policy,
-                used_before_s=used_before_s,
-            )
-            if verdict.outcome is Outcome.PASS:
-                return ev.TrialPassed()
-            if verdict.outcome is Outcome.FAIL:
-                return ev.TrialFailed(verdict.cause or Cause.CRASH_LOOP, verdict.detail)
-            if stats.elapsed_s - reported_s >= PROGRESS_S:
-                yield ev.TrialProgressed(stats.elapsed_s - reported_s)
-                reported_s = stats.elapsed_s
-            yield Wait(WATCH_S)
+        try:
+            while True:
+                stats = self._live.stats()
+                if stats.given_up or self._live.serving() not in {path, None}:
+                    said = stats.last_death or "another model serves"
+                    return ev.CandidateDied(death_cause(said), said)
+                verdict = self._look_at_trial(stats, baseline, guards, window, used_before_s, reach)
+                if verdict.outcome is Outcome.PASS:
+                    return ev.TrialPassed()
+                if verdict.outcome is Outcome.FAIL:
+                    return ev.TrialFailed(verdict.cause or Cause.CRASH_LOOP, verdict.detail)
+                if stats.elapsed_s - reported_s >= PROGRESS_S:
+                    yield ev.TrialProgressed(stats.elapsed_s - reported_s)
+                    reported_s = stats.elapsed_s
+                yield Wait(WATCH_S)
+        finally:
+            self.watched = None
+
+    def _look_at_trial(  # noqa: PLR0917 - what was seen, then the terms
+        self,
+        stats: WindowStats,
+        baseline: Baseline | None,
+        guards: Guards,
+        window: Window,
+        used_before_s: float,
+        reach: Reach | None,
+    ) -> Verdict:
+        contact = None if reach is None else reach.look()
+        verdict = judge_trial(
+            stats,
+            baseline,
+            guards=guards,
+            window=window,
+            policy=self._settings.trial_policy,
+            used_before_s=used_before_s,
+            contact=contact,
+        )
+        self.watched = watched(
+            stats,
+            baseline,
+            verdict,
+            guards=guards,
+            window=window,
+            used_before_s=used_before_s,
+            contact=contact,
+        )
+        return verdict
+
+    def reaches_server(self) -> bool:
+        """Whether the update server answers just now; False also where nobody can ask."""
+        return self._reach is not None and self._reach.ask()
 
     def baseline(self) -> WindowStats:
         """What the model that serves did in the window before now."""

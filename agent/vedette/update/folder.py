@@ -30,6 +30,13 @@ class FolderFetcher:
         self._folder = folder
         self._interruption = interruption or Interruption()
 
+    def reachable(self) -> bool:
+        """Whether the folder is there now."""
+        try:
+            return (self._folder / "metadata").is_dir()
+        except OSError:
+            return False
+
     def metadata(self, path: str, max_bytes: int) -> Iterator[bytes]:
         """Pieces of a small file; at most one byte more than `max_bytes`.
 

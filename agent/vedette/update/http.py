@@ -74,6 +74,15 @@ class HttpFetcher:
         """Close the connections."""
         self._session.close()
 
+    def reachable(self) -> bool:
+        """Whether the server answers now, whatever it says."""
+        try:
+            with self._answered("metadata/timestamp.json", {}) as (_response, watchdog):
+                # A header that never ended is taken for a short one when the watchdog cuts it.
+                return not (watchdog.stalled or watchdog.interrupted)
+        except UnavailableError:
+            return False
+
     def metadata(self, path: str, max_bytes: int) -> Iterator[bytes]:
         """Pieces of a small file; it ends one byte after `max_bytes` at the latest.
 

@@ -100,10 +100,11 @@ class Planning:
                 yield Wait(SETTLE_S)
                 continue
             standing = ask()
+            reached = standing is Standing.WANTED and self._serving.reaches_server()
             yield Wait()
             if standing is not Standing.PAUSED:
                 wanted = standing is Standing.WANTED
-                return ev.Go(wanted=wanted, baseline=baseline_of(self._serving.baseline()))
+                return ev.Go(wanted=wanted, baseline=baseline_of(self._serving.baseline(), reached=reached))
             yield Wait(PAUSED_WAIT_S * (1 + self._draw()))
 
     def _not_yet_s(self, offer: Offer) -> float:

@@ -83,12 +83,16 @@ class Blacklisted(msgspec.Struct, frozen=True):
 
 
 class Baseline(msgspec.Struct, frozen=True):
-    """The old model on this box in the window before the switch."""
+    """The old model on this box in the window before the switch.
+
+    `reached`: the update server could be reached then, so a trial is to show that it still can.
+    """
 
     frames: int
     failed: int
     p95_ms: float | None
     constant_answers: bool = False
+    reached: bool = False
 
 
 class Report(msgspec.Struct, frozen=True):

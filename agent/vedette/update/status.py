@@ -9,6 +9,7 @@ import msgspec
 from vedette.update.causes import Cause
 from vedette.update.phases import Phase
 from vedette.update.record import REUSE, Blacklisted, Candidate, ModelRef, Report, Stage, UpdateRecord
+from vedette.update.watched import Watched
 
 if TYPE_CHECKING:
     from vedette.wire.release import ReleaseManifest
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 class UpdateStatus(msgspec.Struct, frozen=True):
     """How updates stand; `next_look_s` is monotonic time from when this was made, None when none is due.
 
-    `bytes_needed` is what the present plan fetches; `trouble` is what keeps the update from going on.
+    `bytes_needed` is what the present plan fetches; `trouble` is what keeps the update from going on;
+    `watched` is how a shadow or a trial stands, null in all other phases.
     """
 
     phase: Phase
@@ -31,6 +33,7 @@ class UpdateStatus(msgspec.Struct, frozen=True):
     bytes_needed: int = 0
     tries_left: int = 0
     trial_used_s: float = 0.0
+    watched: Watched | None = None
     last_result: Report | None = None
     blacklist: tuple[Blacklisted, ...] = ()
     next_look_s: float | None = None
@@ -46,6 +49,7 @@ def describe(
     next_look_s: float | None,
     trouble: str,
     notes: tuple[str, ...],
+    watched: Watched | None = None,
 ) -> UpdateStatus:
     """The status from the record and what is under way; `moved_bytes` is not in the record yet."""
     return UpdateStatus(
@@ -60,6 +64,7 @@ def describe(
         bytes_needed=_needed_bytes(record, manifest, moved_bytes),
         tries_left=record.tries_left,
         trial_used_s=record.trial_used_s,
+        watched=watched,
         last_result=record.report or record.last,
         blacklist=record.blacklist,
         next_look_s=next_look_s,
