@@ -9,7 +9,7 @@ from vedette.errors import BadInputError, UsageError
 from vedette.wire.rollout import RolloutDocument, parse_rollouts
 from vedette_fleet import roles as rules
 from vedette_fleet.names import find_release
-from vedette_fleet.release_files import all_releases, read_release, releases_of
+from vedette_fleet.release_catalogue import all_releases, read_release, releases_of
 from vedette_fleet.roles import ROLLOUTS, ROLLOUTS_TARGET
 from vedette_fleet.rollout import Release
 from vedette_fleet.rollout_plan import Plan, issue, recover_plan, restore_plan

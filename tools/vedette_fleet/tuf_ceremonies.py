@@ -68,11 +68,17 @@ class Workshop:
             What was done, a line each; none when nothing was missing.
 
         Raises:
-            UsageError: The keys would lie where files are served.
+            UsageError: The keys would lie where files are served, or the folder is of something else.
             BadInputError: A key that an unfinished repository needs is gone.
             UnavailableError: The disk.
         """
         check_apart(self.repository, self.folder)
+        strangers = [] if self.repository.has_root() else self.repository.strangers()
+        if strangers:
+            raise UsageError(
+                f"{self.repository.path} is no repository and not empty: it holds {', '.join(strangers[:3])}",
+                cure="name an empty folder, or one that is not there yet",
+            )
         self.repository.make_folders()
         done: list[str] = []
         with self.repository.locked():

@@ -29,6 +29,7 @@ METADATA, TARGET_FILES, BLOBS = "metadata", "targets", "blobs"
 SERVED = (METADATA, TARGET_FILES, BLOBS)
 _STAGED = "staged"
 _LOCK = ".lock"
+_LOST_AND_FOUND = "lost+found"  # of a disk that is mounted there
 _RESTORE_CURE = "restore the folder from a copy; what is served must be what was signed"
 
 
@@ -92,6 +93,20 @@ class TufRepository:
             raise UnavailableError(
                 f"{self.path}: cannot be made: {error.strerror}", cure="check the folder above it"
             ) from error
+
+    def strangers(self) -> list[str]:
+        """Names in the folder that no repository has; none where there is no folder.
+
+        Raises:
+            UnavailableError: It cannot be read, or is no folder.
+        """
+        try:
+            names = {path.name for path in self.path.iterdir()} if self.path.exists() else set()
+        except OSError as error:
+            raise UnavailableError(
+                f"{self.path}: cannot be read: {error.strerror}", cure="name a folder"
+            ) from error
+        return sorted(names - {*SERVED, _STAGED, _LOCK, _LOST_AND_FOUND})
 
     def has_root(self) -> bool:
         """Whether root version 1 was published."""
@@ -253,7 +268,12 @@ class TufRepository:
             ) from error
 
     def _load(self, name: str, kind: type[Any]) -> Metadata[Any]:
-        return read_metadata(self.path / METADATA / f"{name}.json", kind)
+        path = self.path / METADATA / f"{name}.json"
+        metadata = read_metadata(path, kind)
+        number, dot, _ = name.partition(".")
+        if dot and metadata.signed.version != int(number):
+            raise BadInputError(f"{path}: says version {metadata.signed.version}", cure=_RESTORE_CURE)
+        return metadata
 
 
 def read_metadata(path: Path, kind: type[Any] | None = None) -> Metadata[Any]:

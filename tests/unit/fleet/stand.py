@@ -6,7 +6,7 @@ import tempfile
 from datetime import datetime, timedelta, timezone
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import bsdiff4
 import numpy as np
@@ -86,8 +86,8 @@ class Desk:
         """The same desk at another time."""
         return Desk(self.folder, now=self.workshop.now + timedelta(**delta))
 
-    def release(self, bundle_folder: Path, bases: tuple[str, ...] | None = None, **more: str) -> Released:
-        request = Request(bundle_folder, bases=bases, **more)  # type: ignore[arg-type]
+    def release(self, bundle_folder: Path, bases: tuple[str, ...] | None = None, **more: Any) -> Released:  # noqa: ANN401 - fields of a Request
+        request = Request(bundle_folder, bases=bases, **more)
         return Publisher(self.workshop, PlainEncoder(), lambda _what, _done, _total: None).release(request)
 
     def device(self, *, trusts: int = 1) -> Device:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.bundle.workshop import write_bundle
 from tests.unit.fleet.stand import Device, bundle, weights
 
 from vedette_fleet.cli.main import COMMANDS, main
@@ -121,6 +122,33 @@ def test_an_owner_elsewhere_is_admitted_by_his_public_key(fleet: Operator) -> No
     assert "nothing waits" in fleet.said
 
 
+def test_check_tells_what_is_wrong_and_release_repairs_it(fleet: Operator) -> None:
+    fleet("init", "repo", "--owner", "demo")
+    fleet("release", bundle(fleet.folder, "1"))
+    assert "everything is signed, in time and whole" in fleet("check", "repo")
+    assert fleet.json("check")["whole"]
+    blob = max((fleet.folder / "repo/blobs").iterdir(), key=lambda path: path.stat().st_size)
+    blob.write_bytes(b"\0" * blob.stat().st_size)
+    answer = fleet("check", code=65)
+    assert "WRONG  demo/tiny@1 tiny.onnx (full): blob " in answer
+    assert "cure: release its bundle again" in fleet.said
+    [problem] = fleet.json("check", code=65)["problems"]
+    assert problem["where"] == "demo/tiny@1 tiny.onnx (full)"
+    fleet("release", fleet.folder / "tiny-1")
+    assert "repaired tiny.onnx (full): has other bytes" in fleet.said
+    assert "its blobs are whole again" in fleet.said
+    fleet("check")
+
+
+def test_release_warns_of_changed_labels(fleet: Operator) -> None:
+    fleet("init", "repo", "--owner", "demo")
+    fleet("release", bundle(fleet.folder, "1"))
+    folder = write_bundle(fleet.folder / "two", {"labels.txt": b"dog\ncat\nowl\n"}, version="2")
+    changes = fleet.json("release", folder)["changes"]
+    assert len(changes) == 1
+    assert "warning: 2 labels changed since 1" in fleet.said
+
+
 def test_refresh_tells_when_everything_expires(fleet: Operator) -> None:
     fleet("init", "repo", "--owner", "demo")
     answer = fleet.json("refresh")
@@ -133,7 +161,34 @@ def test_revoke_takes_a_key_from_its_role(fleet: Operator) -> None:
     fleet("init", "repo")
     first = next(entry for entry in fleet.json("keys", "list")["keys"] if entry["role"] == "root")
     fleet("keys", "revoke", first["keyid"][:12])
+    assert "root needs all the keys it has left" in fleet.said
     assert sum(entry["role"] == "root" for entry in fleet.json("keys", "list")["keys"]) == 2
+    fleet("keys", "add", "root")
+    assert "root: key " in fleet.said
+    assert sum(entry["role"] == "root" for entry in fleet.json("keys", "list")["keys"]) == 3
+
+
+def test_scripts_can_tell_that_an_edit_waits(fleet: Operator) -> None:
+    """Exit code 69 for whatever was staged, as for every needed thing that is away."""
+    fleet("init", "repo", "--owner", "demo")
+    away = fleet.folder / "away"
+    (fleet.folder / "repo-keys").rename(away)
+    (fleet.folder / "repo-keys").mkdir()
+    for name in ("snapshot-1.pem", "timestamp-1.pem"):
+        (away / name).rename(fleet.folder / "repo-keys" / name)
+    answer = fleet.json("release", bundle(fleet.folder, "1"), code=69)
+    assert answer["outcome"]["waiting"] == ["models-demo"]
+    assert "models-demo 2 waits for signatures" in fleet.said
+    fleet("keys", "publish", code=69)
+    fleet("init", "repo", "--owner", "acme", code=69)
+    fleet("refresh", "--role", "root", code=69)
+    fleet("refresh", code=0)
+    fleet(
+        "keys", "sign", fleet.folder / "repo/staged/2.models-demo.json", "--key", away / "models-demo-1.pem"
+    )
+    fleet("keys", "publish", code=69)
+    assert "published models-demo 2" in fleet.said
+    assert "2.root.json lacks 2 signatures" in fleet.said
 
 
 @pytest.mark.parametrize(
@@ -158,6 +213,10 @@ def test_revoke_takes_a_key_from_its_role(fleet: Operator) -> None:
         (["refresh", "--keys", "absent"], 65, "not in the keys folder"),
         (["serve-files", "absent"], 65, "no update repository"),
         (["init", "repo", "--keys", "repo/blobs/keys"], 2, "lies inside the repository"),
+        (["init", "."], 2, "no repository and not empty: it holds repo"),
+        (["check", "absent"], 65, "no update repository at absent"),
+        (["keys", "drop", "root"], 2, "nothing of root waits"),
+        (["keys", "add", "cook"], 2, "no role 'cook'"),
         (["bake"], 2, "No such command"),
     ],
 )

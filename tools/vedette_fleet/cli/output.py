@@ -13,8 +13,10 @@ import click
 from vedette.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from datetime import datetime
 
+    from vedette_fleet.tuf_ceremonies import Expiry
     from vedette_fleet.tuf_edit import Outcome
 
     Report = Callable[[str, int, int], None]
@@ -57,6 +59,30 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: 
             for cell, width, name in zip(line, widths, header, strict=True)
         ]
         answer("  ".join(cells).rstrip())
+
+
+def expiry_rows(expiries: Iterable[Expiry], now: datetime) -> list[tuple[str, ...]]:
+    """Role, version, end, days left, and whether to renew it, for a table."""
+    return [
+        (
+            entry.role,
+            str(entry.version),
+            f"{entry.expires:%Y-%m-%d %H:%M}",
+            str((entry.expires - now).days),
+            "renew now" if entry.near else "",
+        )
+        for entry in expiries
+    ]
+
+
+def expiry_json(entry: Expiry) -> dict[str, Any]:
+    """The same for programs."""
+    return {
+        "role": entry.role,
+        "version": entry.version,
+        "expires": entry.expires.isoformat(),
+        "renew": entry.near,
+    }
 
 
 def tell_outcome(outcome: Outcome) -> None:
