@@ -260,6 +260,7 @@ def test_the_commands_of_the_readme_run_as_they_stand(fleet: Operator) -> None:
         "rollout",
         "serve-files",
         "refresh",
+        "check",
     ]
     for command in commands:
         if command[0] != "serve-files":  # which runs until it is ended
