@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.unit.fleet.stand import Desk, bundle, weights
+from tests.unit.fleet.stand import Desk, PowerCut, PowerCutError, bundle, weights
 from tests.unit.fleet.test_fleet_unreadable import begin
 
+from vedette import fsops
 from vedette.errors import UsageError
 from vedette_fleet import rollout as edits
 from vedette_fleet.key_files import create_key
@@ -89,6 +91,30 @@ def test_an_abort_overtakes_a_rotation_of_the_rollouts_key_and_leaves_its_signat
     (desk.keys.path / "rollouts-1.pem").unlink()
     desk.workshop.refresh(["rollouts"])
     assert desk.device().rollouts().rollouts[0].withdrawn, "good with the new key alone"
+
+
+def test_an_abort_that_overtakes_can_be_cut_off_anywhere(desk: Desk) -> None:
+    """The old repository or the new one is served, and the rotation can be finished all the same."""
+    away = take_away(desk, "targets-1")
+    outcome = desk.workshop.rotate("rollouts", None)[2]
+    sign_file(next(path for path in outcome.missing if "targets" in path.name), away["targets-1"])
+    saved = desk.folder / "saved"
+    shutil.copytree(desk.repository.path, saved)
+    count = PowerCut()
+    with fsops.traced(count):
+        abort(desk)
+    assert count.steps > 10
+    for at in range(1, count.steps + 1):
+        shutil.rmtree(desk.repository.path)
+        shutil.copytree(saved, desk.repository.path)
+        with pytest.raises(PowerCutError), fsops.traced(PowerCut(at)):
+            abort(desk)
+        stopped = desk.device().rollouts().rollouts[0].withdrawn
+        if not stopped:
+            assert abort(desk).published
+        assert desk.workshop.publish_staged().published
+        assert desk.repository.staged() == []
+        assert desk.device().rollouts().rollouts[0].withdrawn
 
 
 def test_a_release_that_waits_is_not_overtaken(desk: Desk) -> None:

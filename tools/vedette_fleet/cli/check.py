@@ -58,7 +58,7 @@ def _print(checked: Checked, now: datetime) -> None:
             right=("version", "days"),
         )
         answer()
-    answer(f"{checked.releases} releases, {checked.blobs} blobs of {checked.blob_bytes:,} bytes")
+    answer(f"releases: {checked.releases}; blobs: {checked.blobs}, {checked.blob_bytes:,} bytes")
     for problem in checked.problems:
         answer(f"WRONG  {problem.where}: {problem.what}")
     if not checked.problems:
