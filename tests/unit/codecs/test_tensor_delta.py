@@ -85,7 +85,7 @@ def test_it_beats_bsdiff4_where_weights_moved(story: str, share: float) -> None:
 
 
 def test_a_layer_that_is_put_in_costs_what_it_holds() -> None:
-    """It takes the name of the layer behind it, from which it cannot be told; nearly an identity packs well."""
+    """It took the name of the layer behind it, which tells nothing of it; nearly an identity packs well."""
     rng = np.random.default_rng(4)
     inner, last = (rng.normal(size=(96, width)).astype(np.float32) for width in (96, 64))
     fresh = np.eye(96, dtype=np.float32)
