@@ -27,7 +27,7 @@ BYTES_PER_LANE = 640
 MIN_LANES, MAX_LANES = 8, 2048
 # A step of all lanes takes the device 10 us, copying a byte compressed 25 ns: so many lanes for each token of
 # a byte of the new file keep decoding well below three times that, also where tokens take next to no space.
-LANES_FOR_TIME = 256
+LANES_FOR_TIME = 384
 _SLAB = 1 << 16
 
 
