@@ -19,7 +19,7 @@ INVARIANTS: dict[str, str] = {
     "I4": "an unconfirmed model is never the active one",
     "I5": "attempts, bytes, disk and writes are bounded",
     "I6": "every update has exactly one result, which is not lost",
-    "I7": "some model serves at every step",
+    "I7": "at every step some model serves, or is being loaded after a start",
     "I8": "a condemned candidate is not tried again by itself",
     "I9": "the store returns to its steady size",
     "I10": "a wrong clock neither lets in what is known to be expired, nor blocks for ever",

@@ -105,7 +105,7 @@ class _Device(Box):
     def step(self) -> None:
         """One call."""
         super().step()
-        if self.live.serving() is None:
+        if self.live.serving() is None and not self.live.loading:
             self.say(word_of(broken("I7", f"nothing serves in {self.record.phase.value}")))
 
     def _loads(self, bundle: Path) -> None:

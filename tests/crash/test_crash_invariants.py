@@ -78,6 +78,7 @@ def report_what_is_not_there(ended: Ended) -> None:
 
 def serve_nothing(ended: Ended) -> None:
     device = ended.device()
+    device.until_serving()
     device.live.dead = True
     device.step()
     device.driver.close()

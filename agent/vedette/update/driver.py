@@ -269,7 +269,12 @@ class UpdateDriver:
         return Wait(max(0.0, wait_ns / 1e9), self._slots.fd())
 
     def _watch_proven(self) -> None:
-        """A proven model that fell silent for good, or whose files rotted, is a fact for the machine."""
+        """A proven model that fell silent for good, or whose files rotted, is a fact for the machine.
+
+        What a job has just said comes first: said twice, one fault would cost two rungs of the ladder.
+        """
+        if self._events:
+            return
         now_ns = self._clock.monotonic_ns()
         record, serving = self._record, self._parts.serving
         if now_ns < self._proven_look_ns or record.active is None or record.phase not in (*HOME, *AWAY):

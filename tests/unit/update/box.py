@@ -24,7 +24,7 @@ from tests.stubs.played_bundles import played_bundle, played_worker
 
 from vedette.bundle.folder import load_bundle
 from vedette.clock import ManualClock
-from vedette.errors import NotFoundError
+from vedette.errors import BundleError, NotFoundError
 from vedette.trust.offer import Offer
 from vedette.update.box_facts import read_box
 from vedette.update.driver import UpdateDriver
@@ -226,16 +226,24 @@ class FakeLive:
         self._clock = clock
         self.behaviours: dict[str, Behaviour] = {}
         self.calls: list[str] = []
-        self._now: Path | None = booted
+        self._now: Path | None = None
         self._since_s = self._time_s()
-        self._next: Path | None = None
-        self._next_s = 0.0
+        self._next: Path | None = (
+            booted  # it loads like any other: nothing serves in a process that just began
+        )
+        self._next_s = self._time_s() + LOAD_S
         self._trial_from: Path | None = None
         self._shadow: Path | None = None
         self._shadow_s = 0.0
         self._given_up = ""
         self.dead = False  # nothing serves any more
         self.on_load: Callable[[Path], None] = lambda _bundle: None  # sees each bundle that is to be loaded
+
+    @property
+    def loading(self) -> bool:
+        """Whether a bundle is on its way to serve."""
+        self._settle()
+        return self._next is not None
 
     def _time_s(self) -> float:
         return self._clock.monotonic_ns() / 1e9
@@ -246,14 +254,23 @@ class FakeLive:
     def _settle(self) -> None:
         now_s = self._time_s()
         if self._next is not None and now_s >= self._next_s:
-            behaviour = self._behaviour(self._next)
-            if behaviour.dies and behaviour.dies_after_s == 0:
-                self._given_up, self._next = behaviour.dies, None
+            refused = self._refusal(self._next)
+            if refused:
+                self._given_up, self._next = refused, None
                 return
             self._now, self._next, self._since_s, self.dead = self._next, None, now_s, False
         behaviour = self._behaviour(self._now) if self._trial_from is not None else Behaviour()
         if behaviour.dies and self._next is None and now_s - self._since_s >= behaviour.dies_after_s:
             self._now, self._trial_from, self._given_up = self._trial_from, None, behaviour.dies
+
+    def _refusal(self, bundle: Path) -> str:
+        """Why a worker does not get it loaded."""
+        behaviour = self._behaviour(bundle)
+        try:
+            load_bundle(bundle)
+        except BundleError as error:
+            return f"load_fail: {error.cause}"
+        return behaviour.dies if behaviour.dies_after_s == 0 else ""
 
     def start_shadow(self, bundle: Path) -> None:
         self.calls.append(f"shadow {bundle.parent.name[:8]}")
@@ -421,6 +438,10 @@ class Box:
                 return self
             self.step()
         raise AssertionError(f"never so: {self.driver.record}")
+
+    def until_serving(self) -> Box:
+        """Go on until a process that just began has loaded what it serves first."""
+        return self.until(lambda: not self.live.loading)
 
     def until_phase(self, phase: Phase) -> Box:
         return self.until(lambda: self.record.phase is phase)

@@ -238,7 +238,7 @@ def test_a_restart_in_a_trial_serves_the_model_of_before_first(box: Box) -> None
     """I4: an unconfirmed model is not what a box starts with."""
     box.offer(1)
     box.until_phase(Phase.TRIAL).restart()
-    assert box.serving == "0"
+    assert box.until_serving().serving == "0"
     assert box.until_result().result is Result.SUCCESS
     assert box.serving == "1"
 

@@ -147,8 +147,7 @@ def test_agent_downgraded_between_phases_gives_up_the_candidate(box: Box, phase:
         payload = copy.payload.replace(b'"phase":"', b'"phase":"re')  # a word of a newer agent
         newer = copy._replace(schema=SCHEMA + 1) if change == "schema" else copy._replace(payload=payload)
         path.write_bytes(encode_copy(newer).ljust(path.stat().st_size, b"\0"))
-    box.start()
-    assert box.serving == "1"
+    assert box.start().until_serving().serving == "1"
     report = box.until_result()
     assert (report.result, report.cause) == (Result.FAILED_ROLLED_BACK, Cause.STATE_LOST)
     assert box.serving == "1"
@@ -165,7 +164,7 @@ def test_agent_upgraded_between_phases_goes_on_without_the_offer_it_cannot_read(
     box.start()
     report = box.until_result()
     assert (report.result, report.cause) == (Result.FAILED_NO_CHANGE, Cause.STATE_LOST)
-    assert box.serving == "0"
+    assert box.until_serving().serving == "0"
 
 
 @pytest.mark.parametrize("record", [lost_record(), UpdateRecord(phase=Phase.SAFE)], ids=["lost", "safe"])

@@ -150,7 +150,7 @@ def test_expired_repository_starts_nothing_until_it_is_refreshed(box: SignedBox)
         box.driver.announce()
         box.until(lambda: box.idle)
     assert box.causes() == [Cause.EXPIRED]
-    assert (box.fetcher.requests, box.serving) == ([], "0")
+    assert (box.fetcher.requests, box.until_serving().serving) == ([], "0")
     box.served.now = NOW + timedelta(days=4)
     box.served.publish()
     assert box.look_until_result().result is Result.SUCCESS
@@ -198,7 +198,7 @@ def test_monotonic_reset_by_reboot_does_not_make_a_trial_endless(box: SignedBox)
         box.until(lambda begun=begun_ns, part=part_s: box.clock.monotonic_ns() - begun > part * 1e9)  # type: ignore[misc]
         used_s += part_s
         box.reboot()
-        assert box.serving == "0"
+        assert box.until_serving().serving == "0"
         box.until_phase(Phase.TRIAL)
     report = box.until_result()
     assert (report.result, report.cause) == (Result.FAILED_ROLLED_BACK, Cause.TRIAL_TIMEOUT)

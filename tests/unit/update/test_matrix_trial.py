@@ -93,8 +93,7 @@ def test_power_flapping_in_the_trial_rolls_back_at_the_third_start(box: Box) -> 
     box.until_phase(Phase.TRIAL)
     while box.record.phase is Phase.TRIAL:
         loads += sum(call.startswith("trial") for call in box.live.calls)
-        box.restart().step()
-        assert box.serving == "0", "what is proven serves first"
+        assert box.restart().until_serving().serving == "0", "what is proven serves first"
         box.until(lambda: box.record.phase is Phase.TRIAL or box.idle)
     assert loads == 3
     assert [(report.result, report.cause) for report in box.results()] == [
