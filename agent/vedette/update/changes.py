@@ -200,14 +200,13 @@ def lose_model(record: UpdateRecord, _event: ev.Event) -> UpdateRecord:
 
 
 def found_model(record: UpdateRecord, event: ev.ProvenServes) -> UpdateRecord:
-    """What serves is the active model."""
+    """What serves is the active model; what comes after it in the store is the next to fall back to."""
     if record.active is not None and record.active.sha256 == event.sha256:
         return replace(record, rung=Rung.ACTIVE)
-    active = ModelRef(event.sha256, event.counter)
-    previous = (
-        None if record.previous is not None and record.previous.sha256 == event.sha256 else record.previous
-    )
-    return replace(record, active=active, previous=previous, rung=Rung.ACTIVE)
+    previous = record.previous
+    if previous is None or previous.sha256 == event.sha256:
+        previous = event.next_best
+    return replace(record, active=ModelRef(event.sha256, event.counter), previous=previous, rung=Rung.ACTIVE)
 
 
 def top_rung(record: UpdateRecord, _event: ev.Event) -> UpdateRecord:

@@ -5,7 +5,10 @@ Everything goes through the port Live, whose calls return at once; its state is 
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from vedette.bundle.folder import load_bundle
 from vedette.errors import BundleError, StorageError
@@ -13,6 +16,7 @@ from vedette.update import events as ev
 from vedette.update.causes import Cause
 from vedette.update.health import Outcome, baseline_of, death_cause, judge_shadow, judge_trial
 from vedette.update.jobs import Job, Wait
+from vedette.update.record import ModelRef
 from vedette.update.watched import watched
 
 if TYPE_CHECKING:
@@ -78,7 +82,7 @@ class Serving:
                 manifest = self._store.find(path.parent.name).manifest
                 served = yield from self._serve(path, manifest.bundle_sha256, manifest.counter)
                 if isinstance(served, ev.ProvenServes):
-                    return served
+                    return replace(served, next_best=self._after(served.sha256, excluding))
                 said = served.detail
         except (BundleError, StorageError) as error:
             said = error.cause
@@ -131,6 +135,24 @@ class Serving:
             return None
         said = self._live.stats().last_death or "nothing answers"
         return ev.ProvenBad(death_cause(said), said)
+
+    def _after(self, sha256: str, excluding: tuple[str, ...]) -> ModelRef | None:
+        """The confirmed bundle that was the newest before this one, by its manifest; hashed when it is used."""
+        entries = {
+            entry.sha256: entry for entry in self._store.scan()[0] if entry.manifest.name == self._name
+        }
+        limit = entries[sha256].confirmed_order or 0
+        older = [
+            (entry.confirmed_order, entry)
+            for entry in entries.values()
+            if entry.confirmed_order is not None
+            and entry.confirmed_order < limit
+            and entry.sha256 not in excluding
+        ]
+        if not older:
+            return None
+        _order, entry = max(older, key=operator.itemgetter(0))
+        return ModelRef(entry.sha256, entry.manifest.counter)
 
     def _fallbacks(self, excluding: tuple[str, ...]) -> Iterator[Path]:
         for path in self._store.fallbacks(self._name, without=excluding):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from vedette.update.causes import Cause
-from vedette.update.record import Baseline, FileProgress, Mark
+from vedette.update.record import Baseline, FileProgress, Mark, ModelRef
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -196,10 +196,14 @@ class MarkedConfirmed(Event, frozen=True):
 
 
 class ProvenServes(Event, frozen=True):
-    """A proven model answers: the one that was asked for last."""
+    """A proven model answers: the one that was asked for last.
+
+    `next_best` is the confirmed one to fall back to after it, where it was found by searching the store.
+    """
 
     sha256: str
     counter: int
+    next_best: ModelRef | None = None
 
 
 class ProvenBad(Event, frozen=True):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.unit.update.box import Behaviour, Box
 
+from vedette.errors import UnavailableError
 from vedette.update.causes import Result
 from vedette.update.entry import BUNDLE_NAME, META_NAME
 from vedette.update.phases import Phase
@@ -110,3 +111,36 @@ def test_a_model_that_does_not_load_gives_way_as_well(box: Box) -> None:
     box.behaviours["2"] = Behaviour(dies="load_fail: no such operator")
     box.restart()
     assert settled(box) == "1"
+
+
+@pytest.mark.parametrize("how", ["gone", "zeros"])
+def test_a_lost_record_keeps_the_model_before_as_well(box: Box, how: str) -> None:
+    """Casebook 35: whatever the network does. The store is as it was, also after another start and an update."""
+    box.driver.close()
+    for path in (box.root / "state").glob("tiny.rec.?"):
+        if how == "gone":
+            path.unlink()
+        else:
+            path.write_bytes(bytes(path.stat().st_size))
+    box.trust.error = UnavailableError("no network")
+    for _ in range(2):
+        box.start().until_serving()
+        assert settled(box) == "2"
+        assert box.stored() == {"1", "2"}
+        assert box.record.previous is not None
+        assert box.record.previous.counter == 1
+        assert box.record.release_floor == 2
+        box.driver.close()
+    box.trust.error = None
+    box.start()
+    box.offer(3)
+    assert box.until_result().result is Result.SUCCESS
+    assert box.stored() == {"2", "3"}
+
+
+def test_what_is_known_to_be_damaged_is_not_fallen_back_to(box: Box) -> None:
+    """The model of before takes over; the rotten one is not remembered as the next best."""
+    flip(entry_of(box, 2))
+    box.restart()
+    assert settled(box) == "1"
+    assert box.record.previous is None
