@@ -85,14 +85,23 @@ class Contact(msgspec.Struct, frozen=True):
     failures: int = 0
     lost_s: float = 0.0
 
+    @property
+    def asked(self) -> bool:
+        """There was a try since the trial began."""
+        return self.reached or self.failures > 0
+
 
 class _Finding(msgspec.Struct, frozen=True):
-    """One guard's word. `estimate_within`: what the bare figure says, for when time is up."""
+    """One guard's word. `estimate_within`: what the bare figure says, for when time is up.
+
+    `frames_more` would make it pass if they fared as those until now; 0 where that cannot be said.
+    """
 
     outcome: Outcome
     cause: Cause
     detail: str
     estimate_within: bool
+    frames_more: int = 0
 
 
 class _Bounds(NamedTuple):
@@ -195,6 +204,18 @@ def wilson(hits: int, trials: int, z: float) -> tuple[float, float]:
     return max(0.0, centre - radius), min(1.0, centre + radius)
 
 
+def frames_to_pass(hits: int, trials: int, limit: float) -> int:
+    """How many more frames of the same share would bring Wilson's upper end to the limit; 0: none ever.
+
+    Wilson's interval inverts the score test, so it ends at the limit where (limit - share)^2 n = z^2 limit
+    (1 - limit).
+    """
+    if trials <= 0 or hits >= limit * trials:
+        return 0
+    wanted = _PASS_Z**2 * limit * (1 - limit) / (limit - hits / trials) ** 2
+    return max(0, math.ceil(wanted) - trials)
+
+
 def evidence(hits: int, trials: int, limit: float) -> float:
     """Logarithm of the mixed likelihood ratio of shares above `limit` to `limit` itself.
 
@@ -235,7 +256,9 @@ def _share(hits: int, trials: int, limit: float, cause: Cause) -> _Finding:
     fails = evidence(hits, trials, limit) > math.log(1 / ERROR)
     outcome = Outcome.FAIL if fails else Outcome.PASS if high <= limit else Outcome.INCONCLUSIVE
     detail = f"{hits} of {trials} frames, limit {limit:.2%}"
-    return _Finding(outcome, cause, detail, estimate_within=trials > 0 and hits <= limit * trials)
+    within = trials > 0 and hits <= limit * trials
+    more = frames_to_pass(hits, trials, limit) if outcome is Outcome.INCONCLUSIVE else 0
+    return _Finding(outcome, cause, detail, estimate_within=within, frames_more=more)
 
 
 def _latency(candidate: WindowStats, old_frames: int, old_ms: float, limit: float) -> _Finding:
@@ -257,7 +280,7 @@ def _latency(candidate: WindowStats, old_frames: int, old_ms: float, limit: floa
 
 def _contact(contact: Contact) -> _Finding:
     """A box that can no longer be updated cannot be repaired; but an outage may be anybody's fault."""
-    said = f"the update server was not reached for {contact.lost_s:.0f} s, {contact.failures} tries in a row"
+    said = f"the update server was not reached for {contact.lost_s:.0f} s, in {contact.failures} tries"
     lost = contact.lost_s >= LOST_S and contact.failures >= LOST_TRIES
     outcome = Outcome.PASS if contact.reached else Outcome.FAIL if lost else Outcome.INCONCLUSIVE
     return _Finding(outcome, Cause.CONNECTIVITY_LOST, said, estimate_within=contact.reached)
@@ -284,9 +307,12 @@ def _decide(
 def _lacking(candidate: WindowStats, findings: list[_Finding], bounds: _Bounds) -> tuple[str, ...]:
     """What the window waits for, the guards that have not passed last."""
     frames, seconds = bounds.window.min_frames - bounds.frames, bounds.window.min_s - candidate.elapsed_s
-    lacking = [f"{frames} more frames"] if frames > 0 else []
-    lacking += [f"{math.ceil(seconds)} more seconds"] if seconds > 0 else []
-    lacking += [f"{f.cause.value}: {f.detail}" for f in findings if f.outcome is not Outcome.PASS]
+    lacking = [f"another {frames} frames"] if frames > 0 else []
+    lacking += [f"another {math.ceil(seconds)} s"] if seconds > 0 else []
+    for finding in findings:
+        if finding.outcome is not Outcome.PASS:
+            more = f"; another {finding.frames_more} like them would do" if finding.frames_more else ""
+            lacking.append(f"{finding.cause.value}: {finding.detail}{more}")
     return tuple(lacking)
 
 

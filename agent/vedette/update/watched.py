@@ -20,8 +20,8 @@ class Watched(msgspec.Struct, frozen=True):
 
     The window may close after `min_frames` and `min_s`, and must after `max_s`; `used_before_s` of that went
     by before a restart. `p95_ms` is of the candidate, `p95_before_ms` of the model before it. `answers_vary`
-    is null while nobody can tell, `reached` (the update server) and `disagreed_share` where it is not judged.
-    `lacking` says what the verdict still waits for.
+    is null while nobody can tell; so is `reached` (the update server), and where that is not judged, as with
+    `disagreed_share`. `lacking` says what the verdict still waits for.
     """
 
     frames: int
@@ -70,6 +70,6 @@ def watched(
         answers_vary=True if candidate.varied else False if candidate.constant_answers else None,
         disagreed_share=candidate.disagreed / candidate.shadowed if compared else None,
         disagreed_limit=guards.disagreement if shadow else None,
-        reached=None if contact is None else contact.reached,
+        reached=contact.reached if contact is not None and contact.asked else None,
         lacking=verdict.lacking,
     )

@@ -55,7 +55,7 @@ def test_a_trial_shows_how_far_it_is_and_what_it_lacks(box: Box) -> None:
     assert (found.min_frames, found.min_s, found.max_s) == (TRIAL.min_frames, TRIAL.min_s, TRIAL.max_s)
     assert found.frames == pytest.approx(found.elapsed_s * FPS, abs=2)
     assert (found.failed_share, found.p95_ms, found.p95_before_ms) == (0.0, 10.0, 10.0)
-    assert found.lacking == (f"{TRIAL.min_s - int(found.elapsed_s):.0f} more seconds",)
+    assert found.lacking == (f"another {TRIAL.min_s - int(found.elapsed_s):.0f} s",)
     lines = shown(box)
     assert f"judged     {found.frames} of 100 frames, {found.elapsed_s:.0f} of 60 s" in lines
     assert f"lacking    {found.lacking[0]}" in lines
@@ -70,6 +70,7 @@ def test_a_guard_that_is_not_yet_sure_is_named_with_its_figures(tmp_path: Path) 
     assert found.failed_share == pytest.approx(0.015, abs=0.005)
     (guard,) = found.lacking
     assert guard.startswith("error_rate: ")
+    assert guard.endswith(" like them would do")
     assert any("failed (at most 2.0%)" in line for line in shown(box))
 
 
