@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from tests.fuzz import decode_patches
 from tests.fuzz.decode_patches import RESIDENT_BAR_BYTES, Child, fuzz, mutant, seeds, violation
 from tests.fuzz.patch_mutants import MUTANTS
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 INPUTS = 400
 
@@ -27,7 +32,9 @@ def test_an_input_can_be_made_again_and_differs_from_the_good_patch(codec: str) 
     assert sum(hostile.blob != origin.blob for origin, hostile in changed) > 30
 
 
-def test_a_child_that_dies_is_a_violation_and_the_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_that_dies_is_a_violation_and_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One answer is missing: that input is named, and those after it are decoded by another child."""
     answer = Child.answer
     asked: list[bytes] = []
@@ -40,7 +47,7 @@ def test_a_child_that_dies_is_a_violation_and_the_run_goes_on(monkeypatch: pytes
         return answer(child, seed, blob)
 
     monkeypatch.setattr(Child, "answer", answer_or_die)
-    monkeypatch.setattr(decode_patches, "KEPT", decode_patches.KEPT / "of-a-test")
+    monkeypatch.setattr(decode_patches, "KEPT", tmp_path)
     findings = fuzz("zstd", seed=1, first=0, inputs=8)
     assert len(findings.violations) == 1
     assert "died" in findings.violations[0]
