@@ -14,6 +14,7 @@ from tests.unit.update.box import Box, FakeTrust
 
 from vedette.clock import SystemClock
 from vedette.errors import UnavailableError
+from vedette.update.background import in_thread
 from vedette.update.causes import Cause, Result
 from vedette.update.driver import UpdateDriver
 from vedette.update.folder import FolderFetcher
@@ -175,6 +176,7 @@ class SlowWorld:
                 "road": Road(self.trust, self.fetcher),
                 "clock": SystemClock(),
                 "interruption": interruption,
+                "background": in_thread,
             },
         ).start()
         self.box.offer(1, base=self.box.factory)

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vedette.errors import ConfigError, VedetteError
+from vedette.clock import SystemClock
+from vedette.errors import ConfigError, TrustError, VedetteError
+from vedette.source.urls import redact_url
 from vedette.trust.client import TufTrust
 from vedette.trust.documents import Device
 from vedette.trust.wall_clock import SystemWallClock
@@ -15,11 +17,14 @@ from vedette.update.folder import FolderFetcher
 from vedette.update.http import HttpFetcher
 from vedette.update.interruption import Interruption
 from vedette.update.looking import Road
+from vedette.update.paced_source import PacedSource
 from vedette.update.startup import TRUST_NAME
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from vedette.runtime.plan import UpdatePlan
-    from vedette.trust.offer import Offer
+    from vedette.trust.offer import MetadataSource, Offer
     from vedette.update.ports import Fetcher, Trust
 
 # This version was made later: a clock that says less is wrong. Moved forward by hand with each release, since
@@ -54,17 +59,27 @@ class LookLog:
 class LoggedTrust:
     """Implements `update.ports.Trust`: another one, whose looks are noted."""
 
-    def __init__(self, trust: TufTrust, log: LookLog, interruption: Interruption) -> None:
+    def __init__(
+        self, trust: TufTrust, log: LookLog, interruption: Interruption, *, paced: PacedSource | None = None
+    ) -> None:
         self._trust = trust
         self._log = log
         self._interruption = interruption
+        self._paced = paced
 
     def refresh(self) -> Offer | None:
         """See Trust."""
+        if self._paced is not None:
+            self._paced.begin()
+        interrupted = self._interruption.times
         try:
             offer = self._trust.refresh()
+        except TrustError as error:
+            self._log.fault = f"{error.kind}: {error.cause}"
+            raise
         except VedetteError as error:
-            if not self._interruption.is_set:  # given up on demand, which is no fault of the repository
+            # Given up on demand is no fault of the repository.
+            if not self._interruption.is_set and self._interruption.times == interrupted:
                 self._log.fault = error.cause
             raise
         self._log.fault, self._log.clock_doubt = "", self._trust.clock_doubt
@@ -100,7 +115,7 @@ class Roads:
         Raises:
             ConfigError: Its URL is none.
         """
-        return self._road(self._fetcher(), carried=not self._over_http)
+        return self._road(self._fetcher, redact_url(self._plan.repository), carried=not self._over_http)
 
     @property
     def _over_http(self) -> bool:
@@ -117,15 +132,22 @@ class Roads:
 
     def folder(self, folder: Path) -> Road:
         """A folder, once; what it says that is older than what this device knows is passed over."""
-        return self._road(FolderFetcher(folder, interruption=self.interruption), carried=True)
 
-    def _road(self, fetcher: Fetcher, *, carried: bool) -> Road:
-        trust: Trust = LoggedTrust(self._tuf(fetcher, carried=carried), self.log, self.interruption)
-        return Road(trust, fetcher)
+        def fetcher() -> FolderFetcher:
+            return FolderFetcher(folder, interruption=self.interruption)
 
-    def _tuf(self, fetcher: Fetcher, *, carried: bool) -> TufTrust:
+        return self._road(fetcher, str(folder), carried=True)
+
+    def _road(self, fetcher: Callable[[], Fetcher], place: str, *, carried: bool) -> Road:
+        """Looks and blobs have a fetcher each: a look goes on beside a fetch, in another thread."""
+        paced = PacedSource(fetcher(), SystemClock())
+        tuf = self._tuf(paced, carried=carried)
+        trust: Trust = LoggedTrust(tuf, self.log, self.interruption, paced=paced)
+        return Road(trust, fetcher(), place)
+
+    def _tuf(self, source: MetadataSource, *, carried: bool) -> TufTrust:
         return TufTrust(
-            fetcher,
+            source,
             self._state / TRUST_NAME,
             bootstrap=self._bootstrap,
             build_utc_s=BUILD_UTC_S,

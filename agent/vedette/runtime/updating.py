@@ -82,13 +82,16 @@ class Updates:
         )
 
     def check(self) -> str:
-        """Look for updates now.
+        """Look for updates now; what became of what was found.
 
         Raises:
-            UnavailableError: There can be none.
+            BadInputError: What was found was refused.
+            UnavailableError: There can be none, or the repository is away.
         """
-        self._driver().announce()
-        return "looking now"
+        try:
+            return self._driver().check().result(ANSWER_WITHIN_S)
+        except FutureTimeoutError:
+            return f"no answer within {ANSWER_WITHIN_S:.0f} s; it goes on, watch `vedette-agent status`"
 
     def abort(self) -> str:
         """Stop the update under way; the machine's word for it.
@@ -120,7 +123,10 @@ class Updates:
         try:
             return self._driver().import_from(self._roads.folder(path)).result(ANSWER_WITHIN_S)
         except FutureTimeoutError:
-            return "not looked at yet: the update under way goes first; watch `vedette-agent status`"
+            return (
+                f"no answer within {ANSWER_WITHIN_S:.0f} s: a look or a step of an update goes first; watch "
+                "`vedette-agent status`"
+            )
 
     def _driver(self) -> UpdateDriver:
         if self._thread is None:

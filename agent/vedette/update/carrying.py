@@ -14,7 +14,7 @@ from vedette.update.outbox import Notice
 from vedette.wire.rollout import Guards, Window
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
     from concurrent.futures import Future
 
     from vedette.trust.offer import Offer
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 MARKER_RETRY_S = 30.0
 SETTLE_S = 0.25
+LOOK_S = 0.25
 # For a trial whose offer a damaged disk has lost: the defaults of the wire.
 _WINDOW, _GUARDS = Window(600.0, 200, 86400.0), Guards()
 
@@ -86,8 +87,7 @@ class Carrying:
     # Looking and planning ---------------------------------------------------------------------------------
 
     def _refresh(self, _effect: ef.RefreshTrust) -> None:
-        for event in self._looking.look(self.record):
-            self._emit(event)
+        self._looking.begin()
 
     def _plan(self, _effect: ef.MakePlan) -> None:
         offer = self._looking.latest
@@ -97,9 +97,10 @@ class Carrying:
         self._slots.begin_work(self._parts.planning.plan(offer))
 
     def _await_go(self, _effect: ef.AwaitGo) -> None:
-        def ask() -> Standing:
-            for event in self._looking.look(self.record):
-                self._emit(event)
+        def ask() -> Generator[Wait, None, Standing]:
+            self._looking.begin()
+            while self._looking.under_way:
+                yield Wait(LOOK_S)
             return self._looking.standing()
 
         self._slots.begin_work(self._parts.planning.await_go(settled=self._settled, ask=ask))
@@ -122,7 +123,9 @@ class Carrying:
 
     def _verify_patches(self, effect: ef.VerifyPatches) -> None:
         self._with_offer(
-            lambda offer: self._parts.fetching.verify(self.record.update_id, offer.manifest, effect.blobs)
+            lambda offer: self._parts.fetching.verify(
+                self.record.update_id, offer.manifest, effect.blobs, place=self._looking.road.place
+            )
         )
 
     def _apply(self, effect: ef.Apply) -> None:
@@ -242,6 +245,7 @@ class Carrying:
         except StorageError:
             self._emit(ev.ReportUnstored())
         else:
+            self._looking.rest()
             self._emit(ev.ReportStored())
 
     def _answer_abort(self, effect: ef.AnswerAbort) -> None:

@@ -137,7 +137,7 @@ class Serving:
         return ev.ProvenBad(death_cause(said), said)
 
     def _after(self, sha256: str, excluding: tuple[str, ...]) -> ModelRef | None:
-        """The confirmed bundle that was the newest before this one, by its manifest; hashed when it is used."""
+        """The confirmed bundle that was the newest before this one; hashed when it is used."""
         entries = {
             entry.sha256: entry for entry in self._store.scan()[0] if entry.manifest.name == self._name
         }
@@ -303,9 +303,13 @@ class Serving:
         )
         return verdict
 
-    def reaches_server(self) -> bool:
+    def reaches_server(self) -> Generator[Wait, None, bool]:
         """Whether the update server answers just now; False also where nobody can ask."""
-        return self._reach is not None and self._reach.ask()
+        if self._reach is None:
+            return False
+        while (reached := self._reach.asked()) is None:
+            yield Wait(LOOK_S)
+        return reached
 
     def baseline(self) -> WindowStats:
         """What the model that serves did in the window before now."""

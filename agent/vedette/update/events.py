@@ -23,7 +23,11 @@ class Announced(Event, frozen=True):
 
 
 class Offered(Event, frozen=True):
-    """Trust has an offer for this box. `free_bytes` may be used beside the reserve."""
+    """Trust has an offer for this box. `free_bytes` may be used beside the reserve.
+
+    `asked`: somebody at the box wants it now. `rested_s` is monotonic time since the last result, or since
+    the agent started.
+    """
 
     mark: Mark
     rollout: str
@@ -33,6 +37,8 @@ class Offered(Event, frozen=True):
     free_bytes: int
     shadow: bool = False
     rollback_of: int | None = None
+    asked: bool = False
+    rested_s: float = 0.0
 
 
 class NothingOffered(Event, frozen=True):
@@ -83,6 +89,7 @@ class FetchStalled(Event, frozen=True):
 
     fetched_bytes: int = 0
     retry_after_s: float | None = None
+    detail: str = ""
 
 
 class FetchLost(Event, frozen=True):
@@ -91,6 +98,7 @@ class FetchLost(Event, frozen=True):
     files: tuple[int, ...]
     cause: Cause = Cause.BAD_METADATA
     fetched_bytes: int = 0
+    detail: str = ""
 
 
 class PatchesGood(Event, frozen=True):
@@ -101,6 +109,7 @@ class PatchesBad(Event, frozen=True):
     """Blobs of these files have another hash; the others are good."""
 
     files: tuple[int, ...]
+    detail: str = ""
 
 
 class Applied(Event, frozen=True):

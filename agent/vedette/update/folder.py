@@ -8,7 +8,7 @@ import stat
 from typing import TYPE_CHECKING
 
 from vedette.bundle.names import name_fault
-from vedette.errors import NotFoundError, UnavailableError
+from vedette.errors import NotFoundError, TruncatedError, UnavailableError
 from vedette.update.interruption import Interruption
 
 if TYPE_CHECKING:
@@ -51,7 +51,8 @@ class FolderFetcher:
 
         Raises:
             NotFoundError: It is not there.
-            UnavailableError: It cannot be read, or ends before `end`.
+            TruncatedError: It ends before `end`.
+            UnavailableError: It cannot be read.
         """
         yield from self._read(f"blobs/{sha256}", start, end, exact=True)
 
@@ -73,7 +74,7 @@ class FolderFetcher:
         finally:
             os.close(descriptor)
         if exact and offset < end:
-            raise UnavailableError(f"{self._folder / path}: ends at byte {offset} of {end}", cure=_COPY_CURE)
+            raise TruncatedError(f"{self._folder / path}: ends at byte {offset} of {end}", cure=_COPY_CURE)
 
     def _open(self, path: str) -> int:
         """A descriptor of a plain file below the folder; no part of its path is followed through a link."""

@@ -15,7 +15,14 @@ import requests
 import urllib3.exceptions
 
 import vedette
-from vedette.errors import ChangedError, ConfigError, NotFoundError, RangeIgnoredError, UnavailableError
+from vedette.errors import (
+    ChangedError,
+    ConfigError,
+    NotFoundError,
+    RangeIgnoredError,
+    TruncatedError,
+    UnavailableError,
+)
 from vedette.update.http_headers import parse_content_range, parse_length, parse_retry_after, strong_tag
 from vedette.update.http_watchdog import Watchdog, WatchedAdapter
 from vedette.update.interruption import Interruption, interrupted
@@ -102,6 +109,7 @@ class HttpFetcher:
             NotFoundError: 404 or 410.
             RangeIgnoredError: The server would send it from the beginning.
             ChangedError: It is not the object that earlier ranges were of.
+            TruncatedError: It ends there before `end`.
             UnavailableError: Anything else; `retry_after_s` where the server said one.
         """
         if start >= end:
@@ -135,7 +143,7 @@ class HttpFetcher:
                 taken += len(piece)
                 yield piece
             if taken < end - start:
-                raise UnavailableError(
+                raise TruncatedError(
                     f"{self._shown(path)}: ended after {taken} of {end - start} bytes", cure=_AWAY_CURE
                 )
 
@@ -252,7 +260,7 @@ class HttpFetcher:
             response.headers.get("Retry-After"), date=response.headers.get("Date")
         )
         if response.status_code == 416:
-            return UnavailableError(f"{status}: it is shorter there than what was signed", cure=_AWAY_CURE)
+            return TruncatedError(f"{status}: it is shorter there than what was signed", cure=_AWAY_CURE)
         return UnavailableError(status, cure=_AWAY_CURE, retry_after_s=retry_after_s)
 
     def _shown(self, path: str) -> str:

@@ -22,6 +22,7 @@ class Interruption:
         self._lock = threading.Lock()
         self._is_set = False
         self._for_good = False
+        self.times = 0  # how often it was set
         self._listeners: list[Callable[[], None]] = []
 
     @property
@@ -33,6 +34,7 @@ class Interruption:
         """Interrupt; until `clear`, or for good."""
         with self._lock:
             self._is_set = True
+            self.times += 1
             self._for_good |= for_good
             for listener in self._listeners:
                 listener()

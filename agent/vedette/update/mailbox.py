@@ -54,25 +54,43 @@ class Mailbox:
         """Ask to stop the update; the future will hold the machine's word for it."""
         return self._request(ev.Aborted(), None)
 
-    def take_road(self, road: Road) -> Future[str]:
-        """Ask to look somewhere else, once."""
+    def look(self, road: Road | None = None) -> Future[str]:
+        """Ask to look now, once, as usual or by another road; the future will hold what came of it."""
         return self._request(ev.Announced(), road)
 
-    def waiting(self) -> bool:
-        """Whether there is something to take."""
-        with self._lock:
-            return bool(self._requests) or self._announced is not None
+    def poke(self) -> None:
+        """Wake whoever takes, for something that lies elsewhere."""
+        self.wake()
 
-    def take(self) -> Taken | None:
+    def waiting(self, *, looks: bool = True) -> bool:
+        """Whether there is something to take; `looks`: requests to look as well."""
+        with self._lock:
+            return self._announced is not None or self._first(looks=looks) is not None
+
+    def take(self, *, looks: bool = True) -> Taken | None:
         """The next event, requests first; None when there is none."""
         with self._lock:
-            if self._requests:
-                taken = self._requests.pop(0)
+            first = self._first(looks=looks)
+            if first is not None:
+                taken = self._requests.pop(first)
                 if not any(isinstance(request.event, ev.Aborted) for request in self._requests):
                     self._interruption.clear()
                 return taken
             announced, self._announced = self._announced, None
         return None if announced is None else Taken(announced)
+
+    def take_announced(self) -> ev.Announced | None:
+        """The announcement, if there is one; requests stay."""
+        with self._lock:
+            announced, self._announced = self._announced, None
+        return announced
+
+    def _first(self, *, looks: bool) -> int | None:
+        """Where the first request is that may be taken."""
+        may = (
+            n for n, request in enumerate(self._requests) if looks or isinstance(request.event, ev.Aborted)
+        )
+        return next(may, None)
 
     def close(self) -> None:
         """Nobody takes any more: whoever waits for an answer is told so."""

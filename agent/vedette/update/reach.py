@@ -8,22 +8,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vedette.update.background import inline
 from vedette.update.health import Contact
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
 
     from vedette.clock import Clock
+    from vedette.update.ports import Background
 
 FIRST_WITHIN_S = 5.0
 ASK_EVERY_S = 60.0
 
 
 class Reach:
-    """One trial's tries; `ask` may block for some seconds, `draw` gives numbers in [0, 1)."""
+    """One trial's tries; `ask` may block for some seconds, so it is asked in the background.
 
-    def __init__(self, ask: Callable[[], bool], clock: Clock, draw: Callable[[], float]) -> None:
-        self.ask = ask
+    `draw` gives numbers in [0, 1).
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[], bool],
+        clock: Clock,
+        draw: Callable[[], float],
+        *,
+        background: Background = inline,
+    ) -> None:
+        self._ask = ask
+        self._background = background
+        self._asking: Future[bool] | None = None
         self._clock = clock
         self._draw = draw
         self.begin()
@@ -36,10 +51,20 @@ class Reach:
         self._failures = 0
         self._due_ns = now_ns + round(FIRST_WITHIN_S * self._draw() * 1e9)
 
+    def asked(self) -> bool | None:
+        """Whether the server answers; None until it is known, to be called again. Begins to ask."""
+        if self._asking is None:
+            self._asking = self._background(self._ask, "update-reach")
+        if not self._asking.done():
+            return None
+        asking, self._asking = self._asking, None
+        return asking.result(timeout=0)
+
     def look(self) -> Contact:
         """How it stands; asks when it is time to."""
-        if self._clock.monotonic_ns() >= self._due_ns:
-            self._reached = self.ask()
+        reached = self.asked() if self._clock.monotonic_ns() >= self._due_ns else None
+        if reached is not None:
+            self._reached = reached
             now_ns = self._clock.monotonic_ns()
             self._failures = 0 if self._reached else self._failures + 1
             if self._reached:

@@ -96,7 +96,11 @@ class Baseline(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """One result; `(update_id, seq)` tells repetitions apart. `serving` is empty when no model is good."""
+    """One result; `(update_id, seq)` tells repetitions apart. `serving` is empty when no model is good.
+
+    `undelivered`: what came was not what was signed, or did not come. Nobody signs for the road, so that says
+    nothing of the release, and it is tried again.
+    """
 
     update_id: str
     seq: int
@@ -109,6 +113,7 @@ class Report(msgspec.Struct, frozen=True):
     offered: Mark
     serving: str
     bytes_fetched: int
+    undelivered: bool = False
 
 
 class Rung(IntEnum):

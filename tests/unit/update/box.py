@@ -26,6 +26,7 @@ from vedette.bundle.folder import load_bundle
 from vedette.clock import ManualClock
 from vedette.errors import BundleError, NotFoundError
 from vedette.trust.offer import Offer
+from vedette.update.background import inline
 from vedette.update.box_facts import read_box
 from vedette.update.driver import UpdateDriver
 from vedette.update.driver_parts import DriverParts, DriverPorts
@@ -64,9 +65,9 @@ TRIAL = Window(60.0, 100, 3600.0)
 RUNTIME_NEEDS = ReleaseNeeds("onnx", "0.1", (7, 17), (), (), 10, "0.0.1")
 
 
-def weights(version: int) -> bytes:
+def weights(version: int, count: int = WEIGHTS) -> bytes:
     """Weights of a fine-tune: a few per cent of them differ between neighbours."""
-    values = np.random.default_rng(1).integers(-128, 128, WEIGHTS).astype(np.int8)
+    values = np.random.default_rng(1).integers(-128, 128, count).astype(np.int8)
     values[: version * 500] += np.int8(1)
     return values.tobytes()
 
@@ -81,11 +82,12 @@ class Publisher:
         self.folder = folder
         self.blobs = folder / "repository" / "blobs"
         self.blobs.mkdir(parents=True, exist_ok=True)
+        self.weights_count = WEIGHTS
 
     def bundle(self, version: int, **play: str) -> Path:
         """A bundle with some weights; `play` tells the stub engine how to behave."""
         root = self.folder / f"v{version}"
-        files = {"weights.bin": weights(version)}
+        files = {"weights.bin": weights(version, self.weights_count)}
         return played_bundle(
             root, spec={"version": str(version), "sidecars": ["weights.bin"]}, files=files, **play
         )
@@ -122,6 +124,20 @@ class Publisher:
             encodings = tuple(
                 self._encoding(encoding.kind, encoding.codec, patch, encoding.base_sha256)
                 if encoding.kind is EncodingKind.DELTA
+                else encoding
+                for encoding in file.encodings
+            )
+            files.append(msgspec.structs.replace(file, encodings=encodings))
+        return msgspec.structs.replace(manifest, files=tuple(files))
+
+    def swap_full(self, manifest: ReleaseManifest, other: Path) -> ReleaseManifest:
+        """The manifest with a full encoding that makes another bundle's weights."""
+        blob = zstd.compress((other / "weights.bin").read_bytes())
+        files = []
+        for file in manifest.files:
+            encodings = tuple(
+                self._encoding(EncodingKind.FULL, Codec.ZSTD, blob)
+                if encoding.kind is EncodingKind.FULL and file.path == "weights.bin"
                 else encoding
                 for encoding in file.encodings
             )
@@ -409,6 +425,7 @@ class Box:
             "run_child": inline_child,
             "boot_id": f"boot-{self.boots}",
             "space": self.space,
+            "background": inline,
             **self.ports,
         }
         self.parts = DriverParts(self.opened, DriverPorts(**given))  # type: ignore[arg-type]

@@ -151,7 +151,7 @@ def test_a_stick_is_looked_at_once_and_fetched_from(box: Box, tmp_path: Path) ->
     stick.offer, box.trust.offer = box.trust.offer, None
     fetcher = CountingFetcher(box.fetcher._folder)
     found = box.driver.import_from(Road(stick, fetcher))
-    assert answer(box, found) == "tiny 1"
+    assert answer(box, found) == "tiny 1: the update begins"
     assert box.until_result().result is Result.SUCCESS
     assert box.fetcher.fetched_bytes == 0 < fetcher.fetched_bytes
     empty = CountingFetcher(tmp_path)

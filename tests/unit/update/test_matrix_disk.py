@@ -158,13 +158,8 @@ def test_a_patch_that_is_not_what_was_signed_is_never_decoded(box: Box, damage: 
     else:
         patch.write_bytes(right[:-7] if damage == "truncated" else right + b"more than was signed" * 9999)
     report = box.until_result()
-    if damage == "truncated":  # the rest may still come: it is waited for, and then given up
-        assert (report.result, report.cause) == (Result.FAILED_NO_CHANGE, Cause.CONNECTIVITY_LOST)
-        assert box.serving == "0"
-        patch.write_bytes(right)
-        report = box.look_until_result()
     assert (report.result, box.serving) == (Result.SUCCESS, "1")
-    assert (full_of(box, manifest) in box.fetcher.requests) == (damage == "bit flip")
+    assert (full_of(box, manifest) in box.fetcher.requests) == (damage != "oversize")
     assert box.fetcher.fetched_bytes <= 2 * sum(
         max(encoding.size_bytes for encoding in file.encodings) for file in manifest.files
     )

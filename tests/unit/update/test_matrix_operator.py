@@ -235,7 +235,7 @@ def test_import_while_an_update_is_fetched(box: Box, tmp_path: Path, *, blobs: b
     box.until(lambda: box.record.fetch_rounds > 1)
     (tmp_path / "stick").mkdir()
     road = stick_of(box, tmp_path / "stick", manifest, blobs=blobs)
-    assert answer(box, box.driver.import_from(road)) == "tiny 1"
+    assert answer(box, box.driver.import_from(road)) == "tiny 1: is under way: fetch"
     rounds = box.record.fetch_rounds
     box.until(lambda: box.record.phase is not Phase.FETCH or box.record.fetch_rounds > rounds + 1)
     away[0] = False
@@ -257,6 +257,9 @@ def test_import_in_a_trial_leaves_the_trial_alone(box: Box, tmp_path: Path) -> N
     assert isinstance(stick.trust, FakeTrust)
     stick.trust.offer = offer_of(second, counter=2)
     box.behaviours["1"] = Behaviour()
-    assert answer(box, box.driver.import_from(stick)) == "tiny 2"
+    assert (
+        answer(box, box.driver.import_from(stick))
+        == "tiny 2: waits for the end of the update that is under way"
+    )
     box.until(lambda: box.serving == "2" and box.idle)
     assert [report.result for report in box.results()] == [Result.SUCCESS, Result.SUCCESS]

@@ -25,7 +25,7 @@ def flip(entry: Path) -> None:
     weights.write_bytes(content)
 
 
-DAMAGES: dict[str, Callable[[Path], None]] = {
+DAMAGES: dict[str, Callable[[Path], object]] = {
     "a bit flips": flip,
     "cut short": lambda entry: (entry / BUNDLE_NAME / "weights.bin").write_bytes(b""),
     "a file is missing": lambda entry: (entry / BUNDLE_NAME / "labels.txt").unlink(),
@@ -60,7 +60,7 @@ def settled(box: Box) -> str:
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
-def test_a_damaged_model_gives_way_to_the_one_before_it(box: Box, damage: Callable[[Path], None]) -> None:
+def test_a_damaged_model_gives_way_to_the_one_before_it(box: Box, damage: Callable[[Path], object]) -> None:
     """Found at a start, where nothing serves yet for some looks; and said once."""
     damage(entry_of(box, 2))
     box.restart()
@@ -72,14 +72,14 @@ def test_a_damaged_model_gives_way_to_the_one_before_it(box: Box, damage: Callab
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
-def test_damage_while_it_serves_is_found_when_it_dies(box: Box, damage: Callable[[Path], None]) -> None:
+def test_damage_while_it_serves_is_found_when_it_dies(box: Box, damage: Callable[[Path], object]) -> None:
     damage(entry_of(box, 2))
     box.live.dead = True
     assert settled(box) == "1"
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
-def test_the_ladder_has_an_order_down_to_nothing(box: Box, damage: Callable[[Path], None]) -> None:
+def test_the_ladder_has_an_order_down_to_nothing(box: Box, damage: Callable[[Path], object]) -> None:
     """Active, the one before, the factory's, none: and an update still gets in from there."""
     damage(entry_of(box, 2))
     damage(entry_of(box, 1))
@@ -115,7 +115,7 @@ def test_a_model_that_does_not_load_gives_way_as_well(box: Box) -> None:
 
 @pytest.mark.parametrize("how", ["gone", "zeros"])
 def test_a_lost_record_keeps_the_model_before_as_well(box: Box, how: str) -> None:
-    """Casebook 35: whatever the network does. The store is as it was, also after another start and an update."""
+    """Casebook 35: whatever the network does. The store is as it was, after another start and an update."""
     box.driver.close()
     for path in (box.root / "state").glob("tiny.rec.?"):
         if how == "gone":
