@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from vedette.clock import SystemClock
-from vedette.errors import ConfigError, TrustError, VedetteError
+from vedette.errors import ConfigError, TrustError, UnavailableError, VedetteError
+from vedette.runtime.root_file import read_root
 from vedette.source.urls import redact_url
 from vedette.trust.client import TufTrust
 from vedette.trust.documents import Device
@@ -30,19 +29,8 @@ if TYPE_CHECKING:
 # This version was made later: a clock that says less is wrong. Moved forward by hand with each release, since
 # neither wheels nor clones keep times; `test_build_time` fails where that was forgotten.
 BUILD_UTC_S = 1_793_491_200  # 2026-11-01
-MAX_ROOT_BYTES = 512_000
 STALL_S = 30.0
 PROBE_STALL_S = 10.0  # the watch over a trial waits for it
-
-
-class _Signed(msgspec.Struct):
-    """What tells root metadata from other files; all else is trust's business."""
-
-    kind: str = msgspec.field(name="_type")
-
-
-class _Root(msgspec.Struct):
-    signed: _Signed
 
 
 class LookLog:
@@ -56,11 +44,50 @@ class LookLog:
         self.clock_doubt = ""
 
 
+class LateTrust:
+    """Implements `update.ports.Trust`: one that is made when it is first needed, and that may fail."""
+
+    def __init__(self, make: Callable[[], TufTrust]) -> None:
+        self._make = make
+        self._trust: TufTrust | None = None
+
+    @property
+    def clock_doubt(self) -> str:
+        """Why the clock was not believed in the last look."""
+        return "" if self._trust is None else self._trust.clock_doubt
+
+    def refresh(self) -> Offer | None:
+        """See Trust.
+
+        Raises:
+            UnavailableError: Also while the first root metadata is not here.
+        """
+        if self._trust is None:
+            try:
+                self._trust = self._make()
+            except ConfigError as error:
+                raise UnavailableError(error.cause, cure=error.cure) from error
+        return self._trust.refresh()
+
+    def still_wanted(self, offer: Offer) -> bool:
+        """See Trust."""
+        return self._trust is None or self._trust.still_wanted(offer)
+
+    def withdrawn(self, offer: Offer) -> bool:
+        """See Trust."""
+        return self._trust is not None and self._trust.withdrawn(offer)
+
+
 class LoggedTrust:
     """Implements `update.ports.Trust`: another one, whose looks are noted."""
 
     def __init__(
-        self, trust: TufTrust, log: LookLog, interruption: Interruption, *, paced: PacedSource | None = None
+        self,
+        trust: TufTrust | LateTrust,
+        log: LookLog,
+        interruption: Interruption,
+        *,
+        paced: PacedSource | None = None,
     ) -> None:
         self._trust = trust
         self._log = log
@@ -75,8 +102,10 @@ class LoggedTrust:
         try:
             offer = self._trust.refresh()
         except TrustError as error:
-            self._log.fault = f"{error.kind}: {error.cause}"
-            raise
+            file = "" if self._paced is None else self._paced.path
+            cause = f"{error.cause} (last read: {file})" if file else error.cause
+            self._log.fault = f"{error.kind}: {cause}"
+            raise TrustError(cause, kind=error.kind, cure=error.cure) from error
         except VedetteError as error:
             # Given up on demand is no fault of the repository.
             if not self._interruption.is_set and self._interruption.times == interrupted:
@@ -103,8 +132,11 @@ class Roads:
     def __init__(self, plan: UpdatePlan, state: Path) -> None:
         self._plan = plan
         self._state = state
-        self._bootstrap = read_root(plan.root)
         self.log = LookLog()
+        try:
+            read_root(plan.root)
+        except ConfigError as error:  # costs updates, not answers; the file may still be brought
+            self.log.fault = error.cause
         self.interruption = Interruption()
         self._wall = SystemWallClock()
         self._probe = self._fetcher(stall_s=PROBE_STALL_S)
@@ -141,38 +173,17 @@ class Roads:
     def _road(self, fetcher: Callable[[], Fetcher], place: str, *, carried: bool) -> Road:
         """Looks and blobs have a fetcher each: a look goes on beside a fetch, in another thread."""
         paced = PacedSource(fetcher(), SystemClock())
-        tuf = self._tuf(paced, carried=carried)
-        trust: Trust = LoggedTrust(tuf, self.log, self.interruption, paced=paced)
+        late = LateTrust(lambda: self._tuf(paced, carried=carried))
+        trust: Trust = LoggedTrust(late, self.log, self.interruption, paced=paced)
         return Road(trust, fetcher(), place)
 
     def _tuf(self, source: MetadataSource, *, carried: bool) -> TufTrust:
         return TufTrust(
             source,
             self._state / TRUST_NAME,
-            bootstrap=self._bootstrap,
+            bootstrap=read_root(self._plan.root),
             build_utc_s=BUILD_UTC_S,
             device=Device(self._plan.device_id, self._plan.model, self._plan.labels),
             clock=self._wall,
             accept_older=carried,
         )
-
-
-def read_root(path: Path) -> bytes:
-    """The first root metadata, which alone is believed without a signature that leads to it.
-
-    Raises:
-        ConfigError: It is not there, or cannot be one.
-    """
-    cure = "bring the repository's metadata/1.root.json to the box by a way that you trust"
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_ROOT_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(f"`update.root`: {path}: {error.strerror}", cure=cure) from error
-    try:
-        kind = msgspec.json.decode(content, type=_Root).signed.kind
-    except msgspec.DecodeError:
-        kind = ""
-    if kind != "root" or len(content) > MAX_ROOT_BYTES:
-        raise ConfigError(f"`update.root`: {path} is no root metadata", cure=cure)
-    return content

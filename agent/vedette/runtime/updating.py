@@ -159,7 +159,7 @@ def open_updates(plan: UpdatePlan, factory: Path) -> OpenedUpdates:
     """Read what the disk knows; a disk that fails does not keep the box from serving what it has.
 
     Raises:
-        ConfigError: The first root metadata is not there, or the repository's URL is none.
+        ConfigError: The repository's URL is none.
         UnavailableError: Another agent uses the state folder.
     """
     # Files of bundles are opened below real paths only, so that no link leads out of one.

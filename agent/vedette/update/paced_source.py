@@ -23,7 +23,10 @@ PACE_BYTES_PER_S = 1000  # a tenth of GPRS
 
 
 class PacedSource:
-    """Implements `MetadataSource`: another one, held to a pace; times are monotonic."""
+    """Implements `MetadataSource`: another one, held to a pace; times are monotonic.
+
+    `path` is the file that was asked for last in this refresh.
+    """
 
     def __init__(self, source: MetadataSource, clock: Clock) -> None:
         self._source = source
@@ -34,6 +37,7 @@ class PacedSource:
         """A refresh begins."""
         self._began_ns = self._clock.monotonic_ns()
         self._came_bytes = 0
+        self.path = ""
 
     def metadata(self, path: str, max_bytes: int) -> Iterator[bytes]:
         """See MetadataSource.
@@ -41,6 +45,7 @@ class PacedSource:
         Raises:
             UnavailableError: Also when it comes too slowly.
         """
+        self.path = path
         began_ns, came_bytes = self._clock.monotonic_ns(), 0
         self._check(path, self._began_ns, self._came_bytes, REFRESH_S)
         for piece in self._source.metadata(path, max_bytes):

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.unit.trust.simulator import RepositorySimulator, trust_in
 
-from vedette.errors import UnavailableError
+from vedette.clock import ManualClock
+from vedette.errors import TrustError, UnavailableError
 from vedette.runtime.roads import LoggedTrust, LookLog
 from vedette.update.interruption import Interruption
+from vedette.update.paced_source import PacedSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,8 +26,11 @@ class Breakable:
         self.repository.release("1")
         self.repository.publish()
         self.away = False
+        self.garbles = "-"
 
     def metadata(self, path: str, max_bytes: int) -> Iterator[bytes]:
+        if path.endswith(self.garbles):
+            return iter([b"{"])
         if self.away:
             raise UnavailableError("the server is away")
         return self.repository.metadata(path, max_bytes)
@@ -46,3 +51,18 @@ def test_a_look_that_fails_is_noted_until_one_goes_well_and_one_given_up_is_not(
     with pytest.raises(UnavailableError):
         trust.refresh()
     assert log.fault == ""
+
+
+def test_a_refusal_says_its_stable_word_and_the_file(tmp_path: Path) -> None:
+    """As the report does; which of a dozen files it was is what an operator asks first."""
+    source, log = Breakable(), LookLog()
+    paced = PacedSource(source, ManualClock())
+    trust = LoggedTrust(
+        trust_in(tmp_path, paced, source.repository.bootstrap), log, Interruption(), paced=paced
+    )
+    source.garbles = "timestamp.json"
+    with pytest.raises(TrustError, match=r"timestamp\.json") as refused:
+        trust.refresh()
+    assert refused.value.kind == "bad_metadata"
+    assert log.fault.startswith("bad_metadata: update repository: ")
+    assert log.fault.endswith("(last read: metadata/timestamp.json)")
