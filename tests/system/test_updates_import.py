@@ -106,9 +106,9 @@ def test_the_configuration_leads_to_the_daemon(box: UpdatedBox) -> None:
     found = agent("status", "--json", "--config", box.config)
     assert json.loads(found.stdout)["device"] == "box-1"
     looking = agent("update", "check", "--config", box.config)
-    assert (looking.returncode, looking.stdout) == (0, b"looking now\n")
+    assert (looking.returncode, looking.stdout) == (0, b"nothing for this device\n")
     nothing = agent("update", "abort", "--config", box.config)
-    assert (nothing.returncode, nothing.stdout) == (1, b"rejected: nothing to abort\n")
+    assert (nothing.returncode, nothing.stdout) == (69, b"rejected: nothing to abort\n")
     box.stop()
     alone = agent("status", "--config", box.config)
     assert alone.returncode == 69

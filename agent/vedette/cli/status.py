@@ -12,6 +12,7 @@ from vedette.api.messages import AgentStatus, CameraStatus, StatusRequest
 from vedette.cli.control_options import control_options, socket_of
 from vedette.runtime.narration import progress_text, result_text
 from vedette.telemetry.summary import duration_text
+from vedette.update.phases import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,7 +53,7 @@ def screen(found: AgentStatus) -> Iterator[str]:
         yield _row("" if number else "cameras", _camera(camera))
     yield ""
     if found.update is not None:
-        yield from _update(found.update, found.releases)
+        yield from update_rows(found.update, found.releases)
         if found.look_fault:
             yield _row("", f"! the last look failed: {found.look_fault}")
         if found.clock_doubt:
@@ -71,13 +72,17 @@ def _camera(camera: CameraStatus) -> str:
     return f"{camera.camera}: {camera.state}, {camera.fps:.1f} fps, {answered}{losses}"
 
 
-def _update(found: UpdateStatus, releases: dict[str, str]) -> Iterator[str]:
+def update_rows(found: UpdateStatus, releases: dict[str, str]) -> Iterator[str]:
+    """The part of the screen that is about updates; `releases` has names by digest."""
+
     def name(sha256: str) -> str:
         return releases.get(sha256, f"{sha256[:12]}…")
 
     yield _row("update", found.phase.value.replace("_", " "))
     if found.trouble:
         yield _row("", f"! {found.trouble}")
+    if found.looking_s is not None:
+        yield _row("", f"looking for {duration_text(found.looking_s)}")
     for label, model in (("active", found.active), ("previous", found.previous)):
         if model is not None:
             yield _row(label, f"{name(model.sha256)}  {model.sha256[:12]}…")
@@ -102,6 +107,10 @@ def _candidate(found: UpdateStatus, name: Callable[[str], str]) -> Iterator[str]
         yield from _watched(found.watched)
     if found.cause is not None:
         yield _row("cause", f"{found.cause.value}{': ' if found.detail else ''}{found.detail}")
+    elif found.detail and found.phase is Phase.DEFERRED:
+        yield _row("put off", found.detail)
+    if found.next_try_s is not None:
+        yield _row("next try", f"in {duration_text(found.next_try_s)}")
 
 
 def _watched(found: Watched) -> Iterator[str]:

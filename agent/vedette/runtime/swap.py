@@ -282,7 +282,9 @@ class Swap:
             self._health.give_up()
             self.state = step(self.state, SwapEvent.NEW_LOST)
             self._use_sliding(self._old_sliding or SlidingHealth(self._clock, self._plan.baseline_s))
-            self._say(f"the new model died in its trial; {Path(old.spec.bundle).name} serves again")
+            ready = None if old.worker is None else old.worker.ready
+            name = "the model before" if ready is None else f"{ready.model.name} {ready.model.version}"
+            self._say(f"the new model died in its trial; {name} serves again")
             return old
         return None
 

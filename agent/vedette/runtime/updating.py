@@ -54,7 +54,10 @@ class Updates:
     def tick(self, now_ns: int, say: Callable[[str], None]) -> None:
         """Say what is new; on the supervisor's thread, `now_ns` is monotonic."""
         if self._thread is not None:
-            for line in self._narrator.follow(self._thread.driver.snapshot(), now_ns):
+            update = self._thread.driver.snapshot()
+            if self._names is not None:
+                self._names.learn(update)
+            for line in self._narrator.follow(update, now_ns):
                 say(line)
             fault = self._roads.log.fault
             if fault and fault != self._fault_said:

@@ -68,6 +68,7 @@ def take_up(record: UpdateRecord, event: ev.Offered) -> UpdateRecord:
         offered=event.mark,
         shadow=event.shadow,
         rollback_of=event.rollback_of,
+        name=event.name,
     )
     return replace(note_mark(record, event), candidate=candidate, queued=None)
 
@@ -265,6 +266,7 @@ def ends(
             serving="" if record.active is None else record.active.sha256,
             bytes_fetched=record.bytes_fetched,
             undelivered=undelivered,
+            name=candidate.name,
         )
         space = getattr(event, "space_wanted_bytes", 0)
         done = replace(forget_update(record), transitions_used=record.transitions_used)
@@ -349,7 +351,8 @@ def _notice(record: UpdateRecord, word: str) -> UpdateRecord:
 
 def _blacklist(record: UpdateRecord, cause: Cause) -> UpdateRecord:
     candidate = _candidate(record)
-    entry = Blacklisted(candidate.sha256, max(record.seen, candidate.offered), candidate.rollout, cause)
+    offered = max(record.seen, candidate.offered)
+    entry = Blacklisted(candidate.sha256, offered, candidate.rollout, cause, candidate.name)
     others = tuple(old for old in record.blacklist if old.sha256 != candidate.sha256)
     return replace(record, blacklist=(*others, entry)[-MAX_BLACKLIST:])
 

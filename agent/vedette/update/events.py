@@ -26,7 +26,7 @@ class Offered(Event, frozen=True):
     """Trust has an offer for this box. `free_bytes` may be used beside the reserve.
 
     `asked`: somebody at the box wants it now. `rested_s` is monotonic time since the last result, or since
-    the agent started.
+    the agent started. `name` is what people call the release.
     """
 
     mark: Mark
@@ -39,6 +39,7 @@ class Offered(Event, frozen=True):
     rollback_of: int | None = None
     asked: bool = False
     rested_s: float = 0.0
+    name: str = ""
 
 
 class NothingOffered(Event, frozen=True):

@@ -67,6 +67,7 @@ def offered(offer: Offer, *, free_bytes: int, asked: bool = False, rested_s: flo
         rollback_of=rollout.rollback_of,
         asked=asked,
         rested_s=rested_s,
+        name=f"{offer.manifest.name} {offer.manifest.version}",
     )
 
 

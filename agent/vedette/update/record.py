@@ -62,7 +62,7 @@ class ModelRef(msgspec.Struct, frozen=True):
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """The release that an update is about."""
+    """The release that an update is about; `name` is for people: name and version."""
 
     sha256: str
     counter: int
@@ -71,6 +71,7 @@ class Candidate(msgspec.Struct, frozen=True):
     offered: Mark
     shadow: bool = False
     rollback_of: int | None = None
+    name: str = ""
 
 
 class Blacklisted(msgspec.Struct, frozen=True):
@@ -80,6 +81,7 @@ class Blacklisted(msgspec.Struct, frozen=True):
     offered: Mark
     rollout: str
     cause: Cause
+    name: str = ""
 
 
 class Baseline(msgspec.Struct, frozen=True):
@@ -114,6 +116,7 @@ class Report(msgspec.Struct, frozen=True):
     serving: str
     bytes_fetched: int
     undelivered: bool = False
+    name: str = ""
 
 
 class Rung(IntEnum):

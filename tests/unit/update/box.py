@@ -24,7 +24,7 @@ from tests.stubs.played_bundles import played_bundle, played_worker
 
 from vedette.bundle.folder import load_bundle
 from vedette.clock import ManualClock
-from vedette.errors import BundleError, NotFoundError
+from vedette.errors import BundleError, NotFoundError, UnavailableError
 from vedette.trust.offer import Offer
 from vedette.update.background import inline
 from vedette.update.box_facts import read_box
@@ -530,6 +530,14 @@ class Box:
         manifest = self.publisher.release(version, bundle, base=base, needs=needs)
         self.trust.offer = offer_of(manifest, counter=counter or version, **fields)
         return manifest
+
+    def away(self, said: str) -> None:
+        """No blob can be had, for this reason."""
+
+        def fail(_asked: str, _offset: int) -> None:
+            raise UnavailableError(said)
+
+        self.fetcher.fail = fail
 
     def gone(self, sha256: str) -> None:
         """Every request for a blob is answered with 404."""
