@@ -24,7 +24,7 @@ from tests.bench.path import MODELS
 from tests.bench.procfs import cpu_s, family, machine_time
 from tests.bench.quiet import QUIET_SHARE, quietest, wait_for_quiet
 from tests.bench.swap import FPS, LIVE, Serving, copy_of
-from tests.bench.update_steps import Span, Steps, fine_tuned, published
+from tests.bench.update_steps import SETTLE_S, Span, Step, Steps, fine_tuned, published
 from tests.bench.verdict import Verdict, options, table
 
 from vedette.errors import InternalError
@@ -43,7 +43,6 @@ MAX_P95_RATIO = 1.2
 RISING = (21, 23)
 PR_CAPBSET_DROP = 24
 QUIET_WITHIN_S = 5.0
-SETTLE_S = 0.15
 
 
 class Measured(NamedTuple):
@@ -75,17 +74,19 @@ def family_s() -> float:
     return cpu_s(family(os.getpid())) + buried.ru_utime + buried.ru_stime
 
 
-def measure(serving: Serving, steps: Steps, rounds: int, phase_s: float) -> list[dict[str, list[Measured]]]:
+def measure(
+    serving: Serving, steps: dict[str, Step], rounds: int, phase_s: float
+) -> list[dict[str, list[Measured]]]:
     """Rounds of all steps, each between two phases of frames alone: before, step, after."""
     taken = []
     for number in range(rounds):
         sys.stderr.write(f"round {number + 1} of {rounds}\n")
-        names = list(steps.all())
+        names = list(steps)
         found: dict[str, list[Measured]] = {}
         before = alone(serving, phase_s)
         for name in names if number % 2 == 0 else names[::-1]:
             with Strangers() as strangers:
-                spans = steps.all()[name](phase_s)
+                spans = steps[name](phase_s)
             during = Measured(totals_ms(serving, spans), strangers.share)
             after = alone(serving, phase_s)
             found[name] = [before, during, after]
@@ -179,6 +180,7 @@ def main() -> int:
     parser = options("frames answered while an update goes on", rounds=12)
     parser.add_argument("--bundles", default=",".join(BUNDLES), help="of models/ (default %(default)s)")
     parser.add_argument("--phase-s", type=float, default=1.5, help="seconds a phase (default %(default)s)")
+    parser.add_argument("--steps", default="", help="only those whose names begin so, by commas")
     parser.add_argument("--no-rights", action="store_true", help="first give up what lets a priority rise")
     arguments = parser.parse_args()
     if arguments.no_rights:
@@ -197,7 +199,7 @@ def main() -> int:
                 published(folder, serves, tuned) as release,
                 Serving(serves, {"left": True, "right": True}) as serving,
             ):
-                steps = Steps(serving, store, release, (serves, candidate))
+                steps = Steps(serving, store, release, (serves, candidate)).named(arguments.steps)
                 taken = measure(serving, steps, arguments.rounds, arguments.phase_s)
         judge(name, taken, verdict)
     return verdict.exit_status(strict=arguments.strict)

@@ -40,9 +40,11 @@ if TYPE_CHECKING:
     from vedette.update.store import Store
 
 LOOK_S = 0.01
+SETTLE_S = 0.3
 JOB_TIMEOUT_S = 60.0
 UPDATE_ID = "bench"
 TUNED_EVERY = 20
+UPLINK_BYTES_PER_S = 12_500_000  # 100 Mbit/s
 
 
 class Span(NamedTuple):
@@ -64,6 +66,25 @@ class Release(NamedTuple):
     url: str
 
 
+class Paced:
+    """Implements `ports.Fetcher`: another one, on a line of UPLINK_BYTES_PER_S, which few boxes have."""
+
+    def __init__(self, fetcher: HttpFetcher) -> None:
+        self._fetcher = fetcher
+
+    def metadata(self, path: str, max_bytes: int) -> Iterator[bytes]:
+        """See Fetcher."""
+        return self._fetcher.metadata(path, max_bytes)
+
+    def blob(self, sha256: str, start: int, end: int) -> Iterator[bytes]:
+        """See Fetcher."""
+        began_s, moved_bytes = time.monotonic(), 0
+        for piece in self._fetcher.blob(sha256, start, end):
+            yield piece
+            moved_bytes += len(piece)
+            time.sleep(max(0.0, began_s + moved_bytes / UPLINK_BYTES_PER_S - time.monotonic()))
+
+
 class Steps:
     """The steps of an update, each beside frames."""
 
@@ -83,11 +104,11 @@ class Steps:
             available_bytes=available_bytes,
             production=lambda: None,
         )
-        self._fetcher = HttpFetcher(release.url)
+        self._fetcher = Paced(HttpFetcher(release.url))
 
-    def all(self) -> dict[str, Step]:
-        """By name, in the order of an update."""
-        return {
+    def named(self, beginnings: str) -> dict[str, Step]:
+        """By name, in the order of an update; all, or those whose names begin with one of some words."""
+        steps: dict[str, Step] = {
             "fetch, verify": self.fetch,
             "apply a delta": self.apply,
             "preflight": self.preflight,
@@ -95,6 +116,8 @@ class Steps:
             "shadow": self.shadow,
             "trial": self.trial,
         }
+        wanted = tuple(beginnings.split(","))
+        return {name: step for name, step in steps.items() if name.startswith(wanted)}
 
     def _encoding(self, kind: EncodingKind) -> tuple[int, int]:
         file = self._release.model_file
@@ -108,7 +131,10 @@ class Steps:
         def once() -> None:
             fetched = run(self._fetching.fetch(UPDATE_ID, self._fetcher, manifest, wanted, 1 << 30))
             expect(fetched, ev.Fetched)
-            expect(run(self._fetching.verify(UPDATE_ID, manifest, wanted)), ev.PatchesGood)
+            expect(
+                run(self._fetching.verify(UPDATE_ID, manifest, wanted, place=self._release.url)),
+                ev.PatchesGood,
+            )
             self._store.drop_stage(UPDATE_ID)
 
         return again(once, phase_s)
@@ -168,9 +194,10 @@ class Steps:
         return [Span(start_ns, end_ns)]
 
     def trial(self, phase_s: float) -> list[Span]:
-        """While it answers, and the model of before stands by."""
+        """While it answers, and the model of before stands by; its first frames belong to the switch."""
         self._live.switch(self._candidate, trial=True)
         look_until(lambda: self._live.serving() == self._candidate, "the candidate serves")
+        time.sleep(SETTLE_S)
         start_ns = time.monotonic_ns()
         time.sleep(phase_s)
         end_ns = time.monotonic_ns()
@@ -243,7 +270,7 @@ def fine_tuned(bundle: Path, to: Path) -> Path:
 
 @contextlib.contextmanager
 def published(folder: Path, bundle: Path, tuned: Path) -> Iterator[Release]:
-    """Both as releases of a repository; it is served by a process of the lowest priority."""
+    """Both as releases of a repository that is served over HTTP."""
     operator = Operator(folder)
     operator.release(bundle)
     operator.release(tuned)
