@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vedette.update.jobs import Job
+    from vedette.update.ports import Fetcher
     from vedette.update.store import Store
 
 LOOK_S = 0.01
@@ -69,7 +70,7 @@ class Release(NamedTuple):
 class Paced:
     """Implements `ports.Fetcher`: another one, on a line of UPLINK_BYTES_PER_S, which few boxes have."""
 
-    def __init__(self, fetcher: HttpFetcher) -> None:
+    def __init__(self, fetcher: Fetcher) -> None:
         self._fetcher = fetcher
 
     def metadata(self, path: str, max_bytes: int) -> Iterator[bytes]:
