@@ -169,6 +169,7 @@ class Publisher:
             bundle_sha256=bundle.sha256,
             files=self._encode_all(bundle, bases),
             needs=needs_of(bundle.spec, bundle.onnx, arch=request.arch, agent=request.agent),
+            other_task=request.allow_other_task,
         )
 
     def _encode_all(self, bundle: Bundle, bases: Sequence[ReleaseManifest]) -> tuple[ReleaseFile, ...]:

@@ -101,6 +101,8 @@ def _candidate(found: UpdateStatus, name: Callable[[str], str]) -> Iterator[str]
     if found.candidate is None:
         return
     yield _row("candidate", f"{name(found.candidate.sha256)} by rollout {found.candidate.rollout}")
+    if found.changes:
+        yield _row("", f"! {found.changes}")
     if found.bytes_needed:
         yield _row("fetched", progress_text(found))
     if found.watched is not None:

@@ -56,6 +56,8 @@ class Narrator:
         lines += self._waiting(status, now_ns)
         if status.last_result is not None and status.last_result != before.last_result:
             lines.append(f"update: {result_text(status.last_result, self._name_of)}")
+        if status.changes and status.changes != before.changes:
+            lines.append(f"update: attention, {status.changes}")
         if status.trouble and status.trouble != before.trouble:
             lines.append(f"update: {status.trouble}")
         return lines

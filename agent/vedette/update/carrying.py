@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from vedette.errors import BundleError, InternalError, RecordSchemaError, StorageError
 from vedette.update import effects as ef
 from vedette.update import events as ev
+from vedette.update.answer_changes import class_change, read_answers, task_change
 from vedette.update.causes import Cause
 from vedette.update.jobs import Job, Wait
 from vedette.update.outbox import Notice
@@ -16,12 +17,14 @@ from vedette.wire.rollout import Guards, Window
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from concurrent.futures import Future
+    from pathlib import Path
 
     from vedette.trust.offer import Offer
     from vedette.update.driver_parts import DriverParts
     from vedette.update.looking import Standing
     from vedette.update.record import UpdateRecord
     from vedette.update.slots import Slots
+    from vedette.wire.release import ReleaseManifest
 
 MARKER_RETRY_S = 30.0
 SETTLE_S = 0.25
@@ -43,6 +46,7 @@ class Carrying:
         self.abort_answer: Future[str] | None = None
         self.unavailable = False
         self.lost_notices = 0
+        self.changes = ""  # what the candidate changes of the answers
         self._acts: dict[type[ef.Effect], Callable[[Any], None]] = {
             ef.Persist: lambda _effect: None,  # the driver has done it, before anything else
             ef.RefreshTrust: self._refresh,
@@ -94,6 +98,7 @@ class Carrying:
         if offer is None:
             raise InternalError("a plan is wanted without an offer")
         self._looking.take_up(offer)
+        self.changes = ""
         self._slots.begin_work(self._parts.planning.plan(offer))
 
     def _await_go(self, _effect: ef.AwaitGo) -> None:
@@ -144,6 +149,9 @@ class Carrying:
                 bundle = self._parts.opened.store.verify(effect.sha256).bundle
             except (BundleError, StorageError) as error:
                 return ev.PreflightFailed(Cause.HASH_MISMATCH, error.cause)
+            refused = self._compare(bundle, offer.manifest)
+            if refused:
+                return ev.PreflightFailed(Cause.WRONG_DEVICE, refused)
             return (
                 yield from self._parts.preflight.run(
                     bundle,
@@ -154,6 +162,22 @@ class Carrying:
             )
 
         self._with_offer(job)
+
+    def _compare(self, candidate: Path, manifest: ReleaseManifest) -> str:
+        """Why readers of the answers could not take the candidate's; what they should know is told."""
+        active = self.record.active
+        if active is None:
+            return ""
+        try:
+            before = read_answers(self._parts.serving.locate(active.sha256)[0])
+            after = read_answers(candidate)
+        except (BundleError, StorageError):  # whatever it is, whoever loads it will say so
+            return ""
+        refused = "" if manifest.other_task else task_change(before, after)
+        self.changes = "" if refused else class_change(before, after)
+        if self.changes:
+            self.notice(Cause.LABELS_CHANGED, f"{manifest.name} {manifest.version}: {self.changes}")
+        return refused
 
     def _with_offer(self, job: Callable[[Offer], Job]) -> None:
         """Begin work that needs the offer, which a damaged disk may have lost over a restart."""

@@ -50,6 +50,7 @@ class Cause(str, Enum):
     TRIAL_TIMEOUT = "trial_timeout"
     STATE_LOST = "state_lost"
     TRANSITION_BUDGET = "transition_budget"
+    LABELS_CHANGED = "labels_changed"  # of a notice: the update goes on
 
 
 # Faults of the road, the disk or a box short of memory, not of the release: the same offer may be tried

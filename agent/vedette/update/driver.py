@@ -378,4 +378,5 @@ class UpdateDriver:
             trouble=trouble,
             notes=tuple(self._parts.opened.notes),
             watched=self._parts.serving.watched,
+            changes=self._carrying.changes if self._record.candidate is not None else "",
         )

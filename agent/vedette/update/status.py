@@ -25,7 +25,8 @@ class UpdateStatus(msgspec.Struct, frozen=True):
     failed, for what stands in `cause` and `detail`, or an update that was put off. `looking_s` is how long a
     look has been going on, null while nobody looks. `bytes_needed` is what the present plan fetches,
     `bytes_fetched` how much of that is on the disk, also from before a restart. `trouble` is what keeps the
-    update from going on; `watched` is how a shadow or a trial stands, null in all other phases.
+    update from going on; `watched` is how a shadow or a trial stands, null in all other phases;
+    `changes` is what the candidate changes of the answers, for people.
     """
 
     phase: Phase
@@ -40,6 +41,7 @@ class UpdateStatus(msgspec.Struct, frozen=True):
     tries_left: int = 0
     trial_used_s: float = 0.0
     watched: Watched | None = None
+    changes: str = ""
     last_result: Report | None = None
     blacklist: tuple[Blacklisted, ...] = ()
     next_look_s: float | None = None
@@ -68,6 +70,7 @@ def describe(
     trouble: str,
     notes: tuple[str, ...],
     watched: Watched | None = None,
+    changes: str = "",
 ) -> UpdateStatus:
     """The status from the record and what is under way."""
     held_bytes, needed_bytes = _progress(record, manifest, fetching.held_bytes)
@@ -85,6 +88,7 @@ def describe(
         tries_left=record.tries_left,
         trial_used_s=record.trial_used_s,
         watched=watched,
+        changes=changes,
         last_result=record.report or record.last,
         blacklist=record.blacklist,
         next_look_s=next_look_s,

@@ -54,6 +54,7 @@ def test_a_detector_under_a_classifiers_name_is_refused_unless_meant(desk: Desk,
     assert desk.device().manifest("models/demo/tiny/2.json") is None
     released = desk.release(folder, allow_other_task=True)
     assert "task: classify in 1, detect in 2" in released.changes
+    assert released.manifest.other_task, "or every device would refuse it"
     assert desk.release(bundle(tmp_path, "3"), allow_other_task=True).outcome is not None
 
 
