@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from vedette.clock import SystemClock
 from vedette.errors import BadInputError, StorageError, UnavailableError
 from vedette.runtime.narration import Narrator, short_text
+from vedette.runtime.queue_watch import QueueWatch
 from vedette.runtime.release_names import ReleaseNames
 from vedette.runtime.roads import Roads
 from vedette.trust.wall_clock import SystemWallClock
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from vedette.api.messages import AgentStatus
     from vedette.runtime.daemon import Daemon
     from vedette.runtime.plan import RunPlan, UpdatePlan
+    from vedette.telemetry.ledger import CameraCounts
 
 FIRST_LOOK_S = 60.0
 ANSWER_WITHIN_S = 20.0
@@ -41,9 +43,15 @@ class Updates:
     """Updates as the rest of the daemon sees them; without a thread `reason` says why there are none."""
 
     def __init__(
-        self, roads: Roads, thread: UpdateThread | None, names: ReleaseNames | None, reason: str
+        self,
+        roads: Roads,
+        thread: UpdateThread | None,
+        names: ReleaseNames | None,
+        reason: str,
+        watch: QueueWatch | None = None,
     ) -> None:
         self._roads = roads
+        self._watch = watch
         self._thread = thread
         self._names = names
         self._reason = reason
@@ -53,6 +61,8 @@ class Updates:
 
     def tick(self, now_ns: int, say: Callable[[str], None]) -> None:
         """Say what is new; on the supervisor's thread, `now_ns` is monotonic."""
+        if self._watch is not None:
+            self._watch.tick(now_ns)
         if self._thread is not None:
             update = self._thread.driver.snapshot()
             if self._names is not None:
@@ -152,10 +162,11 @@ class OpenedUpdates(NamedTuple):
         """Give the daemon its update thread."""
         if self.opened is None:
             return Updates(self.roads, None, None, self.reason)
-        driver = _build_driver(plan, self.plan, self.opened, self.roads, daemon)
+        watch = _watch_queues(daemon)
+        driver = _build_driver(plan, self.plan, self.opened, self.roads, daemon, watch)
         thread = UpdateThread(driver, ended=daemon.wake)
         daemon.companions.append(thread)
-        return Updates(self.roads, thread, ReleaseNames(self.opened), "")
+        return Updates(self.roads, thread, ReleaseNames(self.opened), "", watch)
 
 
 def open_updates(plan: UpdatePlan, factory: Path) -> OpenedUpdates:
@@ -188,10 +199,24 @@ def _best_proven(plan: UpdatePlan, factory: Path) -> Path:
         return factory
 
 
-def _build_driver(
-    plan: RunPlan, update: UpdatePlan, opened: OpenedState, roads: Roads, daemon: Daemon
+def _watch_queues(daemon: Daemon) -> QueueWatch:
+    def counts_of_live() -> dict[str, CameraCounts]:
+        counts = daemon.ledger.snapshot().cameras
+        return {camera.name: counts[camera.name] for camera in daemon.cameras if camera.live}
+
+    return QueueWatch(counts_of_live)
+
+
+def _build_driver(  # noqa: PLR0917 - what a daemon brings along
+    plan: RunPlan,
+    update: UpdatePlan,
+    opened: OpenedState,
+    roads: Roads,
+    daemon: Daemon,
+    watch: QueueWatch,
 ) -> UpdateDriver:
     """The driver over the real world and the daemon's live model."""
+    hot = thermal_veto()
 
     def production() -> str | None:
         ready = daemon.generation.ready
@@ -210,10 +235,11 @@ def _build_driver(
             window=None if update.window is None else parse_window(update.window),
             load_timeout_s=plan.load_timeout_s,
         ),
-        veto=thermal_veto(),
+        veto=lambda: hot()._replace(queue_full=watch.overloaded()),
         production=production,
         reach=roads.reaches_server,
         space=DiskSpace(update.state_dir, reserve_bytes=update.reserve_bytes),
         interruption=roads.interruption,
+        linked=False,  # until there is a link to a fleet, nobody takes results out of the outbox
     )
     return UpdateDriver(DriverParts(opened, ports))

@@ -52,6 +52,7 @@ class DriverPorts:
     which accelerator the serving model runs on; `draw` gives random numbers in [0, 1). `interruption` is the
     one that the fetchers listen to. `reach` asks whether the update server answers; without it nobody judges
     that in a trial. `background` is where looks, and questions of `reach`, wait for their network.
+    `linked`: somebody takes results out of the outbox.
     """
 
     road: Road
@@ -71,6 +72,7 @@ class DriverPorts:
     space: DiskSpace | None = None
     interruption: Interruption = field(default_factory=Interruption)
     background: Background = in_thread
+    linked: bool = True
 
 
 def _reach(ask: Callable[[], bool], ports: DriverPorts) -> Reach:
@@ -85,7 +87,7 @@ class DriverParts:
         run_child = ports.run_child or ChildProcesses(ports.clock)
         self.opened = opened
         self.ports = ports
-        self.outbox = Outbox(opened.state / OUTBOX_NAME)
+        self.outbox = Outbox(opened.state / OUTBOX_NAME, linked=ports.linked)
         kept = KeptOffer(opened.state / f"{opened.name}.offer")
         space = ports.space or DiskSpace(opened.root)
         self.replies = Replies()
