@@ -1,8 +1,8 @@
 """Whether live cameras lose so much that an update must wait. Pure but for the lock.
 
 A newest-wins camera above the model's pace loses frames all the time, by design, so only two things count:
-frames that grew too old in the queue, and a camera of which next to nothing is answered. A lossless source just
-waits.
+frames that grew too old in the queue, and a camera of which next to nothing is answered. A lossless source
+just waits.
 """
 
 from __future__ import annotations
