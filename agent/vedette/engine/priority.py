@@ -1,8 +1,9 @@
 """How much of the CPU a worker claims: a candidate must not be felt by the frames of the live model.
 
-What takes time in a load is half the imports of numeric libraries, so a process chooses its priority before
-it imports them. A priority that was lowered may be for ever: without CAP_SYS_NICE or `LimitNICE=` neither a
-niceness nor SCHED_IDLE can be left again (sched(7), setpriority(2)). These can, by anybody:
+Half of the work of a load is the imports of numeric libraries, so a process chooses its priority before them;
+this module imports next to nothing itself. A priority that was lowered may be so for ever: without
+CAP_SYS_NICE or `LimitNICE=` neither a niceness nor SCHED_IDLE can be left again (sched(7), setpriority(2)).
+These can, by anybody:
 
 - the niceness of the session's group, between 0 and 19; where the kernel groups tasks by session (autogroup)
   it is what counts, and the niceness and class of a task compare only within its session (measured: a hog
@@ -17,13 +18,8 @@ import contextlib
 import os
 import threading
 from enum import Enum
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from vedette.frame.lifeline import GROUP_TRIES, put_frames_first, set_group_nice
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
+from vedette.frame.cpu_share import GROUP_TRIES, put_frames_first, set_group_nice
 
 # A tenth of the weight of a normal process: on a busy box a load takes long, and it does end.
 LOAD_NICE_STEPS = 10
@@ -117,7 +113,7 @@ def _set_class(policy: int) -> None:
             os.sched_setscheduler(thread, policy, os.sched_param(0))
 
 
-def _run_on(cpus: Collection[int]) -> None:
+def _run_on(cpus: set[int]) -> None:
     """Allow all threads these CPUs. Where none of them is left, the kernel has chosen others itself."""
     for thread in _threads():
         with contextlib.suppress(OSError):
@@ -125,7 +121,7 @@ def _run_on(cpus: Collection[int]) -> None:
 
 
 def _threads() -> list[int]:
-    return [int(thread.name) for thread in Path("/proc/self/task").iterdir()]
+    return [int(name) for name in os.listdir("/proc/self/task")]  # noqa: PTH208 - pathlib imports slowly
 
 
 def _may_come_back(nice: int) -> bool:
@@ -154,6 +150,12 @@ def cpu_wait_ns(pid: int | None = None) -> int:
     """
     name = "thread-self" if pid is None else str(pid)
     try:
-        return int(Path(f"/proc/{name}/schedstat").read_bytes().split()[1])
+        file = os.open(f"/proc/{name}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        return int(os.read(file, 256).split()[1])
     except (OSError, IndexError, ValueError):
         return 0
+    finally:
+        os.close(file)

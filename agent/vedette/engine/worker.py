@@ -28,13 +28,14 @@ from vedette.engine.messages import (
     Progress,
     Ready,
     ToWorker,
+    WorkerSpec,
 )
 from vedette.engine.model import load_model
 from vedette.engine.priority import cpu_wait_ns
 from vedette.engine.scheduler import Candidate, Scheduler
 from vedette.errors import FrameError, OutOfMemoryError, VedetteError
 from vedette.frame.channel import MAX_MESSAGE_BYTES, Channel, PeerGoneError
-from vedette.frame.lifeline import Pulse
+from vedette.frame.lifeline import Pulse, tie_to_parent
 from vedette.frame.linger import Linger
 from vedette.frame.reader import RingReader
 from vedette.frame.shadow_reader import ShadowReader
@@ -44,7 +45,6 @@ from vedette.wire.messages import Failure, LatencyMs, Result
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vedette.engine.messages import WorkerSpec
     from vedette.engine.model import Model
     from vedette.engine.priority import CpuPriority
     from vedette.frame.reader import Lease
@@ -338,8 +338,10 @@ def _fail_cause(error: VedetteError) -> FailCause:
     return FailCause.INFER
 
 
-def run(descriptors: Sequence[int], spec: WorkerSpec, priority: CpuPriority) -> int:
-    """Load, say READY, serve; `descriptors` are those of control, results and pulse."""
+def run(descriptors: Sequence[int], parent_pid: int, encoded: str, priority: CpuPriority) -> int:
+    """Load the WorkerSpec in `encoded`, say READY, serve; descriptors: control, results and pulse."""
+    tie_to_parent(parent_pid)
+    spec = msgspec.json.decode(encoded, type=WorkerSpec)
     control_fd, results_fd, pulse_fd = descriptors
     control: Channel[ToWorker] = Channel.from_fd(control_fd, ToWorker)
     results: Channel[None] = Channel.from_fd(results_fd, FromWorkerResults)

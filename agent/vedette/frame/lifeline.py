@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import mmap
 import os
-import random
 import signal
 import sys
-import threading
-import time
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from typing import NamedTuple
 
 PR_SET_PDEATHSIG = 1
-FRAMES_NICE = -10
-# The kernel lets the unprivileged set a group's niceness once in a tenth of a second (sched/autogroup.c).
-GROUP_EVERY_S = 0.1
-GROUP_TRIES = 10
 PULSE_BYTES = 4096
 W_ALIVE_NS, W_BUSY_SINCE_NS = 0, 1
 # The frame in hand: its number, when it was captured, and the length of its file's name in the second half.
@@ -48,53 +36,6 @@ def tie_to_parent(parent_pid: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     if os.getppid() != parent_pid:
         sys.exit(0)
-
-
-def put_frames_first(threads: Iterable[int] = (0,)) -> bool:
-    """Ask the scheduler to run these threads before the daemon's housekeeping; allowed or not, nothing fails.
-
-    0 is the calling thread; those that it starts later inherit.
-
-    Without it a thread that keeps the daemon busy can hold a CPU for a whole time slice while a frame waits.
-
-    Returns:
-        Whether their session's group comes first, now or in a moment: False where that is not allowed.
-    """
-    with contextlib.suppress(OSError):
-        for thread in threads:
-            os.setpriority(os.PRIO_PROCESS, thread, FRAMES_NICE)
-    allowed = _try_group_nice(FRAMES_NICE)
-    if allowed is None:  # frames must not wait for this
-        threading.Thread(
-            target=set_group_nice, args=(FRAMES_NICE,), kwargs={"tries": GROUP_TRIES}, daemon=True
-        ).start()
-    return allowed is not False
-
-
-def set_group_nice(nice: int, *, tries: int = 1) -> bool:
-    """Set the niceness of this session's group: where there are groups, a task's own counts only inside.
-
-    Anybody may set it from 0 to 19; but without CAP_SYS_ADMIN the whole box may do so only ten times a
-    second, so more `tries` may be worth their time.
-
-    Returns:
-        Whether it is so now.
-    """
-    while (done := _try_group_nice(nice)) is None and tries > 1:
-        tries -= 1
-        time.sleep(random.uniform(0, 2 * GROUP_EVERY_S))  # noqa: S311 - jitter, not secrets
-    return done is True
-
-
-def _try_group_nice(nice: int) -> bool | None:
-    """None: not just now; False: not allowed, or this kernel has no such groups."""
-    try:
-        Path("/proc/self/autogroup").write_text(str(nice), encoding="ascii")
-    except BlockingIOError:
-        return None
-    except OSError:
-        return False
-    return True
 
 
 class Pulse:

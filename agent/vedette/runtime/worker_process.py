@@ -100,6 +100,7 @@ class WorkerProcess:
                     str(results_theirs.fileno()),
                     str(self._pulse.fd),
                     str(os.getpid()),
+                    spec.pace.value,
                     msgspec.json.encode(spec).decode(),
                 ],
                 pass_fds=(control_theirs.fileno(), results_theirs.fileno(), self._pulse.fd),

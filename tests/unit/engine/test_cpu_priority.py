@@ -91,8 +91,9 @@ def test_the_worker_that_serves_first_is_never_lowered() -> None:
 def test_the_priority_is_chosen_before_what_is_heavy_is_imported() -> None:
     """Half of the CPU time of a small model's load is imports."""
     code = (
-        "import sys, vedette.engine.worker_start, vedette.update.limited_child\n"
-        "print([name for name in ('numpy', 'cv2', 'vedette.engine.worker') if name in sys.modules])"
+        "import sys, vedette.engine.worker_start, vedette.update.limited_start\n"
+        "heavy = ('numpy', 'cv2', 'msgspec', 'ctypes', 'pathlib', 'vedette.engine.worker')\n"
+        "print([name for name in heavy if name in sys.modules])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
