@@ -49,10 +49,12 @@ test-all:
 
 # Figures of the README; `make bench BENCH_OPTIONS=--assert` fails when a bar is missed.
 bench: $(VENV)/.dev
-	set -e; for name in path pipe_reader cameras footprint; do $(BIN)/python -m tests.bench.$$name $(BENCH_OPTIONS); done
+	set -e; for name in path pipe_reader cameras footprint delta swap update_latency; do $(BIN)/python -m tests.bench.$$name $(BENCH_OPTIONS); done
 
-# Power cuts, kills and failing disks at every durable step; exit 1 on any broken invariant.
+# Mistakes made on purpose, which must be found; then power cuts, kills and failing disks at every durable step
+# (about two minutes on 2 cores). Exit 1 on any broken invariant.
 crash: $(VENV)/.dev
+	$(BIN)/python -m tests.crash --self-check
 	$(BIN)/python -m tests.crash
 
 N ?= 1000

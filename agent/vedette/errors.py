@@ -17,6 +17,7 @@ The families say what the caller may do::
     │   ├── OutOfMemoryError       an allocation failed; it costs one frame, not the process
     │   ├── NotFoundError          the other side says for certain that it has no such thing
     │   ├── RangeIgnoredError      the other side cannot send a part: start again from the beginning
+    │   ├── TruncatedError         the other side has less of it than it must: another copy may be whole
     │   ├── ChangedError           it is not what earlier parts were of: throw those away
     │   └── StorageError           the disk is full, read-only or broken
     ├── InternalError     exit 70  our bug
@@ -123,6 +124,10 @@ class NotFoundError(UnavailableError):
 
 class RangeIgnoredError(UnavailableError):
     """The other side sends all or nothing."""
+
+
+class TruncatedError(UnavailableError):
+    """The other side ends it before its signed size, and says that this is all."""
 
 
 class ChangedError(UnavailableError):

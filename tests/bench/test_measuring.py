@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import mmap
 import os
+import subprocess
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -13,9 +15,13 @@ import pytest
 from tests.bench import procfs, quiet
 from tests.bench.footprint import grown
 from tests.bench.quiet import figures_of, quietest
+from tests.bench.update_latency import family_s
+from tests.bench.update_steps import Paced
 from tests.bench.verdict import EXIT_MISSED, Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
 
@@ -123,3 +129,29 @@ def test_a_missed_bar_fails_only_when_asked(capsys: pytest.CaptureFixture[str]) 
     printed = capsys.readouterr().out
     assert "MISS  cost: 2.00 ms, bar 1.00 ms" in printed
     assert "PASS  leaks" in printed
+
+
+def test_cpu_time_of_children_is_our_own_also_once_they_are_buried() -> None:
+    """An update's children come and go within a phase; they are no strangers."""
+    burn = "import time\nwhile time.process_time() < 0.3: pass"
+    before_s = family_s()
+    subprocess.run([sys.executable, "-c", burn], check=True, timeout=60)
+    assert family_s() - before_s > 0.29
+
+
+class Pieces:
+    """Gives bytes at once."""
+
+    def metadata(self, path: str, max_bytes: int) -> Iterator[bytes]:
+        raise NotImplementedError(path, max_bytes)
+
+    def blob(self, sha256: str, start: int, end: int) -> Iterator[bytes]:
+        del sha256
+        yield from [bytes(100_000)] * ((end - start) // 100_000)
+
+
+def test_a_paced_fetch_takes_the_time_of_its_line() -> None:
+    """1.2 MB at 12.5 MB/s."""
+    began_s = time.monotonic()
+    assert sum(len(piece) for piece in Paced(Pieces()).blob("", 0, 1_200_000)) == 1_200_000
+    assert time.monotonic() - began_s >= 0.096

@@ -7,6 +7,8 @@ survive in any order unless one depends on another. A rename is atomic.
 
 from __future__ import annotations
 
+import functools
+import hashlib
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -22,6 +24,42 @@ if TYPE_CHECKING:
 
 PAGE_BYTES = 4096
 SECTOR_BYTES = 512
+_DIGESTS_KEPT = 1024
+
+# A folder and all below it: content by relative path, None for a folder; parents before what is in them.
+Tree = dict[str, "bytes | None"]
+
+
+def read_tree(root: Path) -> Tree:
+    """What lies below a folder."""
+    return {
+        str(path.relative_to(root)): None if path.is_dir() else path.read_bytes()
+        for path in sorted(root.rglob("*"))
+    }
+
+
+def write_tree(tree: Tree, root: Path) -> None:
+    """Put it into a folder that is not there yet."""
+    root.mkdir()
+    for name, content in tree.items():
+        if content is None:
+            (root / name).mkdir()
+        else:
+            (root / name).write_bytes(content)
+
+
+def fingerprint(tree: Tree) -> str:
+    """Equal for equal trees."""
+    digest = hashlib.sha256()
+    for name, content in sorted(tree.items()):
+        digest.update(f"{name}\0{'folder' if content is None else _digest(content)}\0".encode())
+    return digest.hexdigest()
+
+
+@functools.lru_cache(maxsize=_DIGESTS_KEPT)
+def _digest(content: bytes) -> str:
+    """Most files of an image are those of the image before, the very same objects."""
+    return hashlib.sha256(content).hexdigest()
 
 
 @dataclass(eq=False)
@@ -69,8 +107,8 @@ VARIANTS = (
 class DiskModel:
     """Follows the steps of a program from a state that is wholly on the disk."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = _load(root)
+    def __init__(self, start: Tree) -> None:
+        self._root = _load(start)
         self._changes: list[Change] = []
 
     def apply(self, step: Operation) -> None:
@@ -88,14 +126,16 @@ class DiskModel:
             _make(change, live=True)
             self._changes.append(change)
 
-    def image(self, target: Path, variant: Variant, chance: random.Random) -> None:
-        """Write one possible disk into an empty folder."""
+    def image(self, variant: Variant, chance: random.Random) -> Tree:
+        """One possible disk."""
         saved = {id(folder): dict(folder.durable) for folder in _folders(self._root, self._changes)}
         for change in _closed(self._changes, lambda _change: chance.random() < variant.names):
             _make(change, live=False)
-        _write(self._root, target, variant, chance)
+        tree: Tree = {}
+        _write(self._root, "", tree, variant, chance)
         for folder in _folders(self._root, self._changes):
             folder.durable = saved.get(id(folder), {})
+        return tree
 
     def _edits(self, step: Operation) -> Iterable[Edit]:
         parent, name = self._parent(step.path)
@@ -170,6 +210,8 @@ def _folders(root: Folder, changes: Iterable[Change]) -> list[Folder]:
 
 
 def _played(file: File, keep: Callable[[], bool], *, sizes: bool, grain_bytes: int) -> bytes:
+    if not file.pending:
+        return file.durable
     content = bytearray(file.durable)
     for step in file.pending:
         if step.kind is Kind.RESIZE:
@@ -194,23 +236,28 @@ def _grains(start: int, end: int, grain_bytes: int) -> Iterable[tuple[int, int]]
         start = stop
 
 
-def _load(path: Path) -> Folder:
-    nodes: dict[str, Node] = {
-        entry.name: _load(entry) if entry.is_dir() else File(entry.read_bytes()) for entry in path.iterdir()
-    }
-    return Folder(durable=dict(nodes), live=dict(nodes))
-
-
-def _write(folder: Folder, target: Path, variant: Variant, chance: random.Random) -> None:
-    for name, node in sorted(folder.durable.items()):
+def _load(tree: Tree) -> Folder:
+    root = Folder()
+    folders = {"": root}
+    for name, content in tree.items():
+        parent, _, last = name.rpartition("/")
+        node: Node = Folder() if content is None else File(content)
         if isinstance(node, Folder):
-            (target / name).mkdir()
-            _write(node, target / name, variant, chance)
+            folders[name] = node
+        folders[parent].durable[last] = folders[parent].live[last] = node
+    return root
+
+
+def _write(folder: Folder, path: str, tree: Tree, variant: Variant, chance: random.Random) -> None:
+    for name, node in sorted(folder.durable.items()):
+        place = f"{path}/{name}" if path else name
+        if isinstance(node, Folder):
+            tree[place] = None
+            _write(node, place, tree, variant, chance)
         else:
-            content = _played(
+            tree[place] = _played(
                 node,
                 lambda: chance.random() < variant.data,
                 sizes=variant.sizes,
                 grain_bytes=variant.grain_bytes,
             )
-            (target / name).write_bytes(content)

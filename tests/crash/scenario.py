@@ -31,10 +31,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+# Put among the promises for each kill of a life, for scenarios in which kills are counted.
+KILLED = "killed"
+
+
 class Scenario(Protocol):
-    """One story about a state folder."""
+    """One story about a state folder; `counts_kills` where the code under test gives up after too many."""
 
     name: str
+    counts_kills: bool
 
     def prepare(self, root: Path) -> None:
         """Put the state before the story into an empty folder; nothing goes wrong here."""

@@ -31,6 +31,7 @@ class JournalScenario:
     """Counts to LAST in a record."""
 
     name = "journal"
+    counts_kills = False
 
     def prepare(self, root: Path) -> None:
         """Nothing: the first record is a part of the story."""

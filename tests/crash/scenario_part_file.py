@@ -26,6 +26,7 @@ class PartFileScenario:
     """Fetches one blob from its beginning to its verified end."""
 
     name = "part file"
+    counts_kills = False
 
     def prepare(self, root: Path) -> None:
         """Nothing is there yet."""

@@ -6,6 +6,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 import msgspec
+from tests.crash.invariants import broken
 
 from vedette.bundle.checksums import bundle_digest
 from vedette.errors import VedetteError, storage_fault
@@ -78,6 +79,7 @@ class StoreScenario:
     """Goes from bundle OLD to bundle NEW."""
 
     name = "store"
+    counts_kills = False
 
     def prepare(self, root: Path) -> None:
         """OLD serves, confirmed."""
@@ -114,19 +116,19 @@ class StoreScenario:
         store.drop_stage(UPDATE)
 
     def check(self, root: Path, promises: Sequence[str], *, ended: bool) -> Iterable[str]:
-        """I1: the record points to a whole bundle, at any instant; and each promise is kept."""
+        """I1, I3, I4, I9, and each promise is kept."""
         store = Store(root)
         try:
             pointer = Journal(root / "state", "traffic", Pointer, capacity_bytes=4096).read()
             assert pointer is not None
             named = [store.verify(name, full=True) for name in sorted(pointer.named())]
         except VedetteError as error:
-            yield f"what the record names is not whole: {error}"
+            yield broken("I1", f"what the record names is not whole: {error}")
             return
         if any(entry.sha256 == pointer.active and entry.confirmed_order is None for entry in named):
-            yield "an unconfirmed bundle is active"
+            yield broken("I4", "an unconfirmed bundle is active")
         if not list(store.fallbacks("traffic")):
-            yield "there is nothing to fall back to"
+            yield broken("I1", "there is nothing to fall back to")
         yield from _broken_promises(store, pointer, promises)
         if ended:
             yield from _untidy(root, store)
@@ -135,20 +137,20 @@ class StoreScenario:
 def _broken_promises(store: Store, pointer: Pointer, promises: Sequence[str]) -> Iterable[str]:
     entries = {entry.sha256: entry for entry in store.scan()[0]}
     if "adopted" in promises and NEW not in entries:
-        yield "the adopted bundle is gone"
+        yield broken("I1", "the adopted bundle is gone")
     if "confirmed" in promises and (NEW not in entries or entries[NEW].confirmed_order is None):
-        yield "the confirmation is gone"
+        yield broken("I4", "the confirmation is gone")
     if "switched" in promises and pointer.active != NEW:
-        yield "the record went back"
+        yield broken("I3", "the record went back")
     if "collected" in promises and OLD in entries:
-        yield "what was collected came back"
+        yield broken("I9", "what was collected came back")
 
 
 def _untidy(root: Path, store: Store) -> Iterable[str]:
     entries, damaged = store.scan()
     if [entry.sha256 for entry in entries] != [NEW] or damaged:
-        yield f"the store holds {[entry.sha256[:8] for entry in entries]} and {damaged}"
+        yield broken("I9", f"the store holds {[entry.sha256[:8] for entry in entries]} and {damaged}")
     rest = [path.name for path in (root / "staging").iterdir()]
     rest += [path.name for path in (root / "store").iterdir() if path.name != NEW]
     if rest:
-        yield f"left behind: {rest}"
+        yield broken("I9", f"left behind: {rest}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
+import errno
+import itertools
 import random
 import subprocess
 import sys
@@ -10,19 +11,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.crash.__main__ import main
+from tests.crash.careless import Careless
 from tests.crash.disk_model import VARIANTS, DiskModel
-from tests.crash.proof import Case, prove, record, reference_of
+from tests.crash.mutations import MUTATIONS, Mutation, find_mistake
+from tests.crash.proof import SECOND_CUTS, Case, cases_of, prove, record, reference_of, second_cuts
 from tests.crash.registry import ALL
 from tests.crash.scenario_update import UPDATES
-from tests.crash.traces import Recorder
+from tests.crash.traces import FailAt, Recorder
 
 from vedette.fsops import DurableFile, Kind, Point, make_folder, rename, sync_folder, traced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
-
-    from tests.crash.proof import Reference
 
 
 def run_crash(*options: str) -> subprocess.CompletedProcess[str]:
@@ -41,89 +42,110 @@ def test_a_sample_of_all_proofs_holds() -> None:
     names = [scenario.name for scenario in ALL if scenario not in UPDATES]  # those have a sample of their own
     done = run_crash("--sample", "0.15", *(word for name in names for word in ("--scenario", name)))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines()[-1].split()[-1] == "0"
+    assert done.stdout.splitlines()[-1].endswith("violations of I1 to I10: 0")
 
 
 def test_a_short_soak_holds() -> None:
-    """Random kills, one after another on the same state."""
+    """Random kills, one after another on the same state, and at the end a look at every byte of the store."""
     done = run_crash("--soak", "40")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("40 random kills")
+    assert "hashed whole; 0 violations" in done.stdout
+    assert "4 of 4 shares" in done.stderr
 
 
-def without(reference: Reference, point: Point, kind: Kind) -> Reference:
-    """The same program, had its author forgotten one kind of sync: those steps do nothing."""
-    recorder = Recorder(reference.start)
-    recorder.promises = reference.recorder.promises
-    recorder.steps = [
-        step._replace(kind=Kind.UNLINK, path="no such file")
-        if (step.point, step.kind) == (point, kind)
-        else step
-        for step in reference.recorder.steps
-    ]
-    return dataclasses.replace(reference, recorder=recorder)
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+def test_a_mistake_is_found(mutation: Mutation) -> None:
+    """Each sync of the product is needed, and its order: otherwise some power cut breaks an invariant."""
+    assert find_mistake(mutation) is not None
 
 
-@pytest.mark.parametrize(
-    ("scenario", "point", "kind"),
-    [
-        ("journal", Point.RECORD, Kind.SYNC),
-        ("journal", Point.RECORD, Kind.SYNC_FOLDER),
-        ("part file", Point.BLOCK, Kind.SYNC),
-        ("part file", Point.BLOCK, Kind.SYNC_FOLDER),
-        ("part file", Point.MAP, Kind.SYNC),
-        ("store", Point.RECORD, Kind.SYNC),
-        ("store", Point.ADOPT, Kind.SYNC),
-        ("store", Point.ADOPT, Kind.SYNC_FOLDER),
-        ("store", Point.META, Kind.SYNC),
-        ("store", Point.META, Kind.SYNC_FOLDER),
-        ("store", Point.CONFIRM, Kind.SYNC),
-        ("store", Point.CONFIRM, Kind.SYNC_FOLDER),
-        ("store", Point.COLLECT, Kind.SYNC_FOLDER),
-    ],
-)
-def test_a_forgotten_sync_is_found(scenario: str, point: Point, kind: Kind) -> None:
-    """Each sync of the product is needed: without it some power cut breaks an invariant."""
-    careless = without(reference_of(scenario), point, kind)
-    steps = range(len(careless.recorder.steps), -1, -1)
-    assert any(prove(careless, Case(scenario, "cut", step)).violations for step in steps)
+def test_a_mistake_that_is_not_found_fails_the_self_check(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sync that nothing hangs on stands for a harness that went blind."""
+    vain = Mutation("journal", Point.RECORD, forgotten=Kind.CREATE)
+    monkeypatch.setattr("tests.crash.__main__.MUTATIONS", (vain, MUTATIONS[0]))
+    monkeypatch.setattr(
+        "tests.crash.__main__.find_mistake", lambda one: None if one is vain else find_mistake(one)
+    )
+    assert main(["--self-check"]) == 1
+    printed = capsys.readouterr().out
+    assert "journal: RECORD without create" in printed
+    assert "2 mistakes, 1 not found" in printed
+    for how in ("kill", "cut", "EIO"):
+        assert f"overwritten in place: {how}" in printed
 
 
-class Careless:
-    """Overwrites a file where it stands, and says that it is safe."""
-
-    name = "careless"
-
-    def prepare(self, root: Path) -> None:
-        """An old state."""
-        (root / "state").write_bytes(b"old")
-
-    def run(self, root: Path, promise: Callable[[str], None]) -> None:
-        """Truncate, write, sync: what half of the programs do."""
-        with DurableFile.open(root / "state", Point.RECORD) as file:
-            file.truncate(0)
-            file.write_at(b"new", 0)
-            file.sync()
-        promise("new")
-
-    def check(self, root: Path, promises: Sequence[str], *, ended: bool) -> Iterable[str]:
-        """Old or new, and new when that was promised."""
-        content = (root / "state").read_bytes()
-        if content not in {b"old", b"new"}:
-            yield f"torn: {content!r}"
-        if (promises or ended) and content != b"new":
-            yield f"lost: {content!r}"
-
-
-def test_kills_and_errors_and_cuts_are_told_apart(tmp_path: Path) -> None:
+def test_kills_and_errors_and_cuts_are_told_apart() -> None:
     """A truncated state is seen after a kill, after a cut, and an error that is not ours is named."""
-    reference = record(Careless(), tmp_path)
+    reference = record(Careless())
     assert [step.kind for step in reference.recorder.steps] == [Kind.RESIZE, Kind.WRITE, Kind.SYNC]
     assert "torn: b''" in prove(reference, Case("careless", "kill", 1)).violations[0]
     assert prove(reference, Case("careless", "kill", 0)).violations == ()
     assert any("torn" in what for what in prove(reference, Case("careless", "cut", 2)).violations)
     assert prove(reference, Case("careless", "cut", 3)).violations == ()
     assert "not turned into an error" in prove(reference, Case("careless", "EIO", 1)).violations[0]
+
+
+def test_every_step_is_killed_at_cut_at_and_failed_at() -> None:
+    """A disk that fails for good is begun at each step that it refuses; before others it is the same case."""
+    for scenario in ALL:
+        reference = reference_of(scenario.name)
+        steps = set(range(len(reference.recorder.steps)))
+        met = {
+            how: {case.step for case in cases}
+            for how, cases in itertools.groupby(
+                sorted(cases_of(reference), key=lambda case: case.how), key=lambda case: case.how
+            )
+        }
+        assert met["kill"] == met["cut"] == {*steps, len(steps)}
+        assert met["kill+cut"] == met["EIO"] == steps
+        assert met["ENOSPC"] == met["EDQUOT"] != set()
+        assert met["ENOSPC"] < met["EROFS"] < steps
+
+
+def test_a_fault_that_begins_before_the_step_it_hits_is_the_same_fault(tmp_path: Path) -> None:
+    """So the same case is not run twice."""
+
+    def lengthen(folder: Path) -> None:
+        with DurableFile.open(folder / "a", Point.RECORD) as file:
+            file.write_at(b"new!", 0)
+            file.sync()
+            file.write_at(b"longer", 2)
+            file.sync()
+
+    def fail(step: int) -> tuple[list[int | None], bytes]:
+        folder = tmp_path / str(step)
+        folder.mkdir()
+        (folder / "a").write_bytes(b"old!")
+        said = []
+        with traced(FailAt(step, errno.ENOSPC)):
+            try:
+                lengthen(folder)
+            except OSError as error:
+                said.append(error.errno)
+        return said, (folder / "a").read_bytes()
+
+    recorder = Recorder(tmp_path)
+    with traced(recorder):
+        (tmp_path / "a").write_bytes(b"old!")
+        lengthen(tmp_path)
+    assert recorder.refused[errno.ENOSPC] == [2]
+    assert fail(0) == fail(1) == fail(2) == ([errno.ENOSPC], b"nelon")
+    assert fail(3) == ([], b"nelonger")
+
+
+def test_second_cuts_are_spread_and_always_the_same() -> None:
+    """One in each third of the second run."""
+    for steps in (0, 1, 2, 170):
+        for seed in range(50):
+            cuts = second_cuts(steps, seed=seed)
+            assert cuts == second_cuts(steps, seed=seed)
+            assert cuts[0] <= steps // SECOND_CUTS
+            assert cuts[-1] >= 2 * steps // SECOND_CUTS
+            assert cuts[-1] <= steps
+    assert len({tuple(second_cuts(170, seed=seed)) for seed in range(50)}) > 45
 
 
 def test_a_violation_is_printed_with_its_step_and_fails_the_command(
@@ -143,25 +165,18 @@ class TestDiskModel:
 
     def images(self, tmp_path: Path, steps: Callable[[Path], None]) -> dict[str, dict[str, bytes]]:
         """Files of each image after some steps on an empty folder."""
-        root, empty = tmp_path / "root", tmp_path / "empty"
+        root = tmp_path / "root"
         root.mkdir()
-        empty.mkdir()
         recorder = Recorder(root)
         with traced(recorder):
             steps(root)
-        model = DiskModel(empty)
+        model = DiskModel({})
         for step in recorder.steps:
             model.apply(step)
         found = {}
         for variant in VARIANTS:
-            target = tmp_path / variant.name.replace(" ", "-")
-            target.mkdir()
-            model.image(target, variant, random.Random(variant.name))  # noqa: S311 - repeatable
-            found[variant.name] = {
-                str(path.relative_to(target)): path.read_bytes()
-                for path in target.rglob("*")
-                if path.is_file()
-            }
+            tree = model.image(variant, random.Random(variant.name))  # noqa: S311 - repeatable
+            found[variant.name] = {name: content for name, content in tree.items() if content is not None}
         return found
 
     def test_nothing_synced_nothing_sure(self, tmp_path: Path) -> None:

@@ -18,17 +18,24 @@ _NEEDS_SPACE = frozenset({Kind.CREATE, Kind.WRITE, Kind.RESIZE, Kind.MAKE_FOLDER
 
 
 class Recorder:
-    """Writes down every step, with paths relative to a folder, and the promises between them."""
+    """Writes down every step, with paths relative to a folder, and the promises between them.
+
+    `refused` are the numbers of the steps that a disk which fails with an errno from then on would refuse.
+    """
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self.root = root
         self.steps: list[Operation] = []
         self.promises: list[tuple[int, str]] = []  # steps begun before it was made, the word
+        self.refused: dict[int, list[int]] = {code: [] for code in ERRNOS}
 
     def before(self, operation: Operation) -> None:
         """Write it down."""
-        target = os.path.relpath(operation.target, self._root) if operation.target else ""
-        path = os.path.relpath(operation.path, self._root)
+        for code, numbers in self.refused.items():
+            if is_refused(operation, code):
+                numbers.append(len(self.steps))
+        target = os.path.relpath(operation.target, self.root) if operation.target else ""
+        path = os.path.relpath(operation.path, self.root)
         self.steps.append(operation._replace(path=path, target=target))
 
     def promise(self, word: str) -> None:
@@ -69,7 +76,8 @@ class FailAt:
     def before(self, operation: Operation) -> None:
         """Raise when it is time."""
         self._left -= 1
-        if self._left < 0 and self._applies(operation):
+        once = self._code == errno.EIO
+        if (self._left == -1 if once else self._left < 0) and is_refused(operation, self._code):
             if operation.kind is Kind.WRITE:
                 _write_half(operation)
             elif operation.kind is Kind.SYNC:
@@ -81,19 +89,21 @@ class FailAt:
         elif operation.kind is Kind.SYNC:
             self._unsynced.pop(operation.path, None)
 
-    def _applies(self, operation: Operation) -> bool:
-        if self._code == errno.EIO:
-            return self._left == -1
-        if self._code == errno.EROFS:
-            return operation.kind not in {Kind.SYNC, Kind.SYNC_FOLDER}
-        return operation.kind in _NEEDS_SPACE and not _is_in_place(operation)
-
     def _lose(self, path: str) -> None:
         """The kernel drops dirty pages that it could not write."""
         with Path(path).open("r+b") as file:
             for offset, length in self._unsynced.pop(path, []):
                 file.seek(offset)
                 file.write(bytes(length))
+
+
+def is_refused(operation: Operation, code: int) -> bool:
+    """Whether a disk that fails with this errno refuses the step."""
+    if code == errno.EIO:
+        return True
+    if code == errno.EROFS:
+        return operation.kind not in {Kind.SYNC, Kind.SYNC_FOLDER}
+    return operation.kind in _NEEDS_SPACE and not _is_in_place(operation)
 
 
 def _is_in_place(operation: Operation) -> bool:

@@ -15,6 +15,7 @@ from vedette.errors import UnavailableError
 from vedette.frame.layout import RingGeometry
 from vedette.frame.ring import create_ring
 from vedette.runtime.plan import RestartPolicy
+from vedette.runtime.worker_process import WORKER_MODULE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +35,7 @@ def refuse_starts(monkeypatch: pytest.MonkeyPatch, module: str, times: int) -> N
     monkeypatch.setattr("vedette.runtime.child.subprocess.Popen", popen)
 
 
-@pytest.mark.parametrize("module", ["vedette.engine.worker", "vedette.source.child"])
+@pytest.mark.parametrize("module", [WORKER_MODULE, "vedette.source.child"])
 def test_a_child_that_cannot_be_started_now_is_started_later(
     bundle: Path, monkeypatch: pytest.MonkeyPatch, module: str
 ) -> None:
@@ -49,7 +50,7 @@ def test_a_child_that_cannot_be_started_now_is_started_later(
 
 def test_failed_starts_leave_no_descriptor(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that can never be started is given up after the budget, with the system's reason."""
-    refuse_starts(monkeypatch, "vedette.engine.worker", 1000)
+    refuse_starts(monkeypatch, WORKER_MODULE, 1000)
     policy = RestartPolicy(budget=4, backoff_min_s=0.001, backoff_max_s=0.002)
     before = open_descriptors()
     with Running(plan(worker(bundle), camera("front", "synthetic:64x48?frames=10"), restart=policy)) as run:

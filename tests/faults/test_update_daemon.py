@@ -82,16 +82,36 @@ def test_a_factory_model_that_is_gone_does_not_keep_a_proven_one_from_serving(
         assert b"none answers just now" in shown.stdout
 
 
+NO_ROOTS = (None, b"", b"\xff", b'{"signed": {"_type": "timestamp"}}')
+
+
 def test_a_missing_root_is_a_fault_of_the_configuration(tmp_path: Path, short: Path) -> None:
-    """Exit code 78, on which a service manager does not restart, and the cure; so is one that is no root."""
+    """Told by `check-config`, with exit code 78 and the cure; so is one that is no root."""
     path = config(tmp_path / "box", short, root=False)
-    for content in (None, b"", b"\xff", b'{"signed": {"_type": "timestamp"}}'):
+    for content in NO_ROOTS:
         if content is not None:
             (tmp_path / "box" / "root.json").write_bytes(content)
-        done = agent("run", "--config", path)
+        done = agent("check-config", path)
         assert done.returncode == 78
-        assert b"update.root" in done.stderr
-        assert b"1.root.json" in done.stderr
+        assert b"update.root" in done.stdout
+        assert b"1.root.json" in done.stdout
+
+
+@pytest.mark.parametrize("content", NO_ROOTS, ids=["missing", "empty", "garbage", "another role"])
+def test_a_missing_root_costs_updates_not_answers(tmp_path: Path, short: Path, content: bytes | None) -> None:
+    """Frames are answered; the log, the status and whoever asks are told why there are no updates."""
+    path = config(tmp_path / "box", short, root=False)
+    if content is not None:
+        (tmp_path / "box" / "root.json").write_bytes(content)
+    with Command("run", "--config", path) as box:
+        box.until_said("update: the look for updates failed: `update.root`")
+        box.until_lines(5)
+        checked = agent("update", "check", "--config", path)
+        assert checked.returncode == 69
+        assert b"update.root" in checked.stderr
+        assert b"1.root.json" in checked.stderr
+        assert b"`update.root`" in agent("status", "--config", path).stdout
+        box.until_lines(box.lines() + 5)
 
 
 def test_a_second_agent_on_the_same_state_is_refused(tmp_path: Path, short: Path) -> None:
@@ -115,7 +135,7 @@ def test_a_repository_that_is_away_or_nonsense_leaves_the_box_in_peace(tmp_path:
         status = msgspec.json.decode(ask(short / "box.sock", StatusRequest()), type=AgentStatus)
         assert status.update is not None
         assert status.update.phase.value == "idle"
-        assert status.look_fault.startswith("update repository: ")
+        assert status.look_fault.startswith("bad_metadata: update repository: ")
         assert box.said.count("the look for updates failed") == 1
 
 

@@ -84,7 +84,9 @@ class RealStage:
 @pytest.fixture(params=["fake", "real"])
 def stage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     if request.param == "fake":
-        yield FakeStage(tmp_path)
+        played = FakeStage(tmp_path)
+        played.wait(lambda: played.live.serving() == played.first, "the first bundle serves")
+        yield played
         return
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
     first = played_bundle(tmp_path / "one", answer="echo")

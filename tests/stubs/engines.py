@@ -12,6 +12,7 @@ input_quantisation        the same of the input
 fill                      the value of every output element; default: the first is 1, the others are 0
 answer                    "constant" (default), "echo" (outputs hold the input's mean), "nan", "maximum"
 run_s                     seconds that each run takes
+leak_mb                   megabytes that each run keeps for ever
 hang_on                   call that never returns (sleeps an hour at a time)
 oom_on                    call that raises OutOfMemoryError; "7+" means every call from 7
 raise_on                  call that raises UnavailableError
@@ -62,6 +63,7 @@ OPTIONS = frozenset(
         "hang_on",
         "input",
         "input_quantisation",
+        "leak_mb",
         "load_fail",
         "load_hang",
         "load_s",
@@ -125,6 +127,7 @@ class StubEngine:
         self._options = options
         self._calls = 0
         self._closed = False
+        self._leaked: list[bytes] = []
 
     def run(self) -> tuple[NDArray[np.generic], ...]:
         """Play this call's fault, or answer."""
@@ -132,6 +135,8 @@ class StubEngine:
             raise UnavailableError("the engine is closed")
         self._calls += 1
         time.sleep(float(self._options.get("run_s", "0")))
+        if "leak_mb" in self._options:
+            self._leaked.append(b"\1" * (int(self._options["leak_mb"]) << 20))
         while self._is_on("hang_on"):
             time.sleep(HOUR_S)
         if self._is_on("oom_on"):

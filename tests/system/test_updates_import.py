@@ -61,14 +61,16 @@ def test_a_stick_brings_what_no_network_does(box: UpdatedBox, operator: Operator
     box.until_answers()
 
     found = box.command("update", "import", tmp_path / "stick")
-    assert (found.returncode, found.stdout.decode().strip()) == (0, f"{NAME} 2"), found.stderr.decode()
+    assert (found.returncode, found.stdout.decode().strip()) == (0, f"{NAME} 2: the update begins"), (
+        found.stderr.decode()
+    )
     assert box.until_result("2")["result"] == "success"
     assert "comparing it with the model that serves" in box.boot.said
 
     older = box.command("update", "import", tmp_path / "old-stick")
     assert older.returncode == 0, older.stderr.decode()
     refused = box.command("update", "abort")
-    assert (refused.returncode, refused.stdout.decode().strip()) == (1, "rejected: already confirmed")
+    assert (refused.returncode, refused.stdout.decode().strip()) == (69, "rejected: already confirmed")
     update = box.status()["update"]
     assert (update["phase"], update["trouble"], update["blacklist"]) == ("idle", "", [])
 
@@ -106,11 +108,38 @@ def test_the_configuration_leads_to_the_daemon(box: UpdatedBox) -> None:
     found = agent("status", "--json", "--config", box.config)
     assert json.loads(found.stdout)["device"] == "box-1"
     looking = agent("update", "check", "--config", box.config)
-    assert (looking.returncode, looking.stdout) == (0, b"looking now\n")
+    assert looking.returncode == 69, "nobody serves this box's repository"
+    assert b"timestamp.json" in looking.stderr or b"root.json" in looking.stderr
     nothing = agent("update", "abort", "--config", box.config)
-    assert (nothing.returncode, nothing.stdout) == (1, b"rejected: nothing to abort\n")
+    assert (nothing.returncode, nothing.stdout) == (69, b"rejected: nothing to abort\n")
     box.stop()
     alone = agent("status", "--config", box.config)
     assert alone.returncode == 69
     assert b"no vedette-agent answers" in alone.stderr
     assert agent("status").returncode == 2
+
+
+def test_a_lost_record_serves_the_newest_confirmed_model(
+    box: UpdatedBox, operator: Operator, tmp_path: Path
+) -> None:
+    """Casebook 35: killed, both copies gone, no network. The store stays whole, also later."""
+    for version in ("2", "3"):
+        operator.release(scene_bundle(tmp_path / f"v{version}", version, tuned=0.02 * int(version)))
+        operator.roll_out(f"to-{version}", f"{NAME}@{version}", "--latency-ratio", "5")
+        box.until_answers()
+        assert box.command("update", "import", operator.repo).returncode == 0
+        assert box.until_result(version)["result"] == "success"
+    store = box.config.parent / "state" / "store"
+    stored = sorted(path.name for path in store.iterdir())
+    for start in range(3):
+        box.kill()
+        if not start:
+            for path in (store.parent / "state").glob(f"{NAME}.rec.*"):
+                path.unlink()
+        box.start()
+        box.until_answers()
+        status = box.until_status(lambda found: found["update"]["active"] is not None, "a model is active")
+        assert status["model"]["version"] == "3"
+        assert status["update"]["previous"] is not None
+        assert sorted(path.name for path in store.iterdir()) == stored
+    assert len(stored) == 2

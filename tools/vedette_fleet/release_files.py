@@ -7,17 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from vedette.bundle.folder import MAX_MODEL_BYTES, Bundle, load_bundle
-from vedette.errors import BadInputError, InternalError, UsageError
-from vedette.wire.release import (
-    Encoding,
-    EncodingKind,
-    ReleaseFile,
-    ReleaseManifest,
-    build_manifest,
-    parse_manifest,
-)
+from vedette.errors import BadInputError, UsageError
+from vedette.wire.release import Encoding, EncodingKind, ReleaseFile, ReleaseManifest, build_manifest
 from vedette_fleet import roles as rules
-from vedette_fleet.names import ReleaseName, find_owner, release_name, release_of_target
+from vedette_fleet.names import ReleaseName, find_owner, release_name
 from vedette_fleet.release import (
     DELTA_MIN_FILE_BYTES,
     LOWEST_AGENT,
@@ -28,7 +21,9 @@ from vedette_fleet.release import (
     needs_of,
     next_counter,
 )
-from vedette_fleet.tuf_publication import Edit, Outcome
+from vedette_fleet.release_catalogue import all_releases, described_release, read_release, releases_of
+from vedette_fleet.release_changes import changes_of, describe, is_other_task
+from vedette_fleet.tuf_edit import Edit, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,7 +31,7 @@ if TYPE_CHECKING:
 
     from vedette.wire.release import Codec
     from vedette_fleet.tuf_ceremonies import Workshop
-    from vedette_fleet.tuf_repository import Published, TufRepository
+    from vedette_fleet.tuf_repository import Published
 
 
 class Encoder(Protocol):
@@ -53,23 +48,32 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True)
 class Request:
-    """What the operator asks for; `bases` None means the last three, empty means no deltas."""
+    """What the operator asks for; `bases` None means the last three, empty means no deltas.
+
+    `allow_other_task` is for a version whose answers are of another kind than those of the one before.
+    """
 
     bundle: Path
     owner: str | None = None
     bases: tuple[str, ...] | None = None
     arch: tuple[str, ...] = ()
     agent: str = LOWEST_AGENT
+    allow_other_task: bool = False
 
 
 @dataclass(frozen=True)
 class Released:
-    """A release as it is in the repository; `outcome` None when it was there already."""
+    """A release as it is in the repository; `outcome` None when it was there already.
+
+    `changes` are what it changes of the version before, for people; `repaired` the blobs that were put back.
+    """
 
     name: ReleaseName
     manifest: ReleaseManifest
     bases: tuple[ReleaseManifest, ...]
     outcome: Outcome | None
+    changes: tuple[str, ...] = ()
+    repaired: tuple[str, ...] = ()
 
 
 class Publisher:
@@ -87,7 +91,8 @@ class Publisher:
         Raises:
             BundleError: The bundle is not whole or not right.
             UsageError: An owner or base that does not exist, or an edit waits for signatures.
-            BadInputError: The version exists with other content, or a base's blobs are gone (casebook 38).
+            BadInputError: The version exists with other content, a base's blobs are gone (casebook 38), or
+                its task is another one than that of the version before.
             UnavailableError: The disk; what was served before is still whole.
         """
         bundle = load_bundle(request.bundle)
@@ -107,11 +112,12 @@ class Publisher:
             if existing is not None:
                 check_same(existing, bundle.sha256, request.bases)
                 return self._restore(bundle, name, existing, known)
-            self._workshop.check_idle()
+            self._workshop.publication().staging.check_room(current, {rules.owner_role(owner)})
             bases = choose_bases(known, request.bases)
-            counter = next_counter(self._everybodys(current, name.model))
-            manifest = self._manifest(bundle, name, counter, bases, request)
-            return Released(name, manifest, bases, self._sign(current, name, manifest))
+            everybodys = self._everybodys(current, name.model)
+            changes = self._compare(bundle, everybodys, request)
+            manifest = self._manifest(bundle, name, next_counter(everybodys), bases, request)
+            return Released(name, manifest, bases, self._sign(current, name, manifest), changes)
 
     def _owner(self, current: Published, wanted: str | None) -> str:
         known = rules.owners(current.targets)
@@ -123,6 +129,28 @@ class Publisher:
         """The releases of a model by all owners: devices compare counters by the model's name alone."""
         names = [name for name in all_releases(current) if name.model == model]
         return [read_release(self._repository, current, name) for name in names]
+
+    def _compare(
+        self, bundle: Bundle, releases: Sequence[ReleaseManifest], request: Request
+    ) -> tuple[str, ...]:
+        """What this version changes of the one before; refuses another task unless it is meant."""
+        if not releases:
+            return ()
+        last = max(releases, key=lambda release: release.counter)
+        try:
+            before = described_release(self._repository, last)
+        except BadInputError as error:
+            if not request.allow_other_task:
+                raise
+            return (f"not compared with version {last.version}: {error.cause}",)
+        after = describe(bundle.spec, bundle.labels)
+        if is_other_task(before, after) and not request.allow_other_task:
+            raise BadInputError(
+                f"{bundle.spec.name}@{after.version} is a `{after.task}` model, and {last.owner}/{last.name}@"
+                f"{last.version} is a `{before.task}` model: whoever reads the answers would not know them",
+                cure="give it another `name` in model.yaml and seal it anew, or insist: --allow-other-task",
+            )
+        return changes_of(before, after)
 
     def _manifest(
         self,
@@ -141,6 +169,7 @@ class Publisher:
             bundle_sha256=bundle.sha256,
             files=self._encode_all(bundle, bases),
             needs=needs_of(bundle.spec, bundle.onnx, arch=request.arch, agent=request.agent),
+            other_task=request.allow_other_task,
         )
 
     def _encode_all(self, bundle: Bundle, bases: Sequence[ReleaseManifest]) -> tuple[ReleaseFile, ...]:
@@ -187,27 +216,30 @@ class Publisher:
     def _restore(
         self, bundle: Bundle, name: ReleaseName, existing: ReleaseManifest, known: list[ReleaseManifest]
     ) -> Released:
-        """Put back blobs of a signed release that are gone, if they come out the same to the byte."""
+        """Put back blobs of a signed release that are gone or damaged, if they come out the same again."""
         bases = tuple(base for base in known if base.counter < existing.counter)
         held = {file.sha256: file for base in bases for file in base.files}
         lost: list[str] = []
+        repaired: list[str] = []
         for file in existing.files:
             for item in file.encodings:
-                if self._repository.blobs.holds(item):
+                fault = self._repository.blobs.fault(item)
+                if fault is None:
                     continue
                 content = bundle.read(file.path, MAX_MODEL_BYTES)
                 self._report(f"{file.path}: {item.kind.value} again", 0, 1)
                 blob = self._encode_again(item, content, held)
                 if hashlib.sha256(blob).hexdigest() == item.sha256:
                     self._repository.blobs.put(blob)
+                    repaired.append(f"{file.path} ({item.kind.value}): {fault}")
                 else:
-                    lost.append(f"{file.path} ({item.kind.value})")
+                    lost.append(f"{file.path} ({item.kind.value}): {fault}")
         if lost:
             raise BadInputError(
-                f"{name} is signed, but blobs of it are gone and come out differently now: {', '.join(lost)}",
+                f"{name} is signed, but blobs of it are bad and come out differently now: {'; '.join(lost)}",
                 cure="restore them from a copy of the repository, or release the bundle under a new version",
             )
-        return Released(name, existing, _used(existing, bases), None)
+        return Released(name, existing, _used(existing, bases), None, repaired=tuple(repaired))
 
     def _encode_again(self, item: Encoding, content: bytes, held: dict[str, ReleaseFile]) -> bytes:
         if item.base_sha256 is None:
@@ -233,37 +265,3 @@ def _used(release: ReleaseManifest, earlier: Sequence[ReleaseManifest]) -> tuple
     starts = {item.base_sha256 for file in release.files for item in file.encodings}
     used = [base for base in earlier if any(file.sha256 in starts for file in base.files)]
     return tuple(sorted(used, key=lambda base: base.counter, reverse=True))
-
-
-def all_releases(current: Published) -> list[ReleaseName]:
-    """Every release that is published."""
-    found = (release_of_target(target) for role in current.roles.values() for target in role.signed.targets)
-    return [name for name in found if name is not None]
-
-
-def read_release(repository: TufRepository, current: Published, name: ReleaseName) -> ReleaseManifest:
-    """A published manifest.
-
-    Raises:
-        BadInputError: It is missing or damaged.
-    """
-    role = current.roles[rules.owner_role(name.owner)].signed
-    try:
-        return parse_manifest(repository.read_target(role.targets[name.target]))
-    except ValueError as error:
-        raise BadInputError(f"{name}: {error}", cure="restore the repository from a copy") from error
-
-
-def releases_of(
-    repository: TufRepository, current: Published, owner: str, model: str
-) -> list[ReleaseManifest]:
-    """The published manifests of one model, oldest first.
-
-    Raises:
-        BadInputError: One is missing or damaged.
-    """
-    names = [name for name in all_releases(current) if (name.owner, name.model) == (owner, model)]
-    found = [read_release(repository, current, name) for name in names]
-    if len({release.counter for release in found}) != len(found):
-        raise InternalError(f"two releases of {owner}/{model} have the same counter")
-    return sorted(found, key=lambda release: release.counter)

@@ -1,19 +1,16 @@
-"""Edits of the rollout document, each a pure function from one plan to the next. Pure.
-
-The plan is the document that devices read and what only operators need: the waves of each rollout, and the
-releases that must never be offered again. The latter two travel as `custom` data of the signed target.
-"""
+"""Edits of the rollout document, each a pure function from one plan to the next. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from vedette.errors import BadInputError, UsageError
-from vedette.wire.rollout import BUCKETS, MAX_DOCUMENT_BYTES, Rollout, RolloutDocument, build_rollouts
+from vedette.errors import UsageError
+from vedette.wire.rollout import BUCKETS, Rollout
+from vedette_fleet.rollout_plan import Plan
 from vedette_fleet.waves import next_share, percent, wave_number
 
 if TYPE_CHECKING:
@@ -31,27 +28,6 @@ class State(str, Enum):
     COMPLETE = "complete"  # open to everybody it selects
     PAUSED = "paused"
     WITHDRAWN = "withdrawn"
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The document, the waves of each rollout by id, and targets of withdrawn releases."""
-
-    document: RolloutDocument
-    waves: Mapping[str, tuple[int, ...]]
-    withdrawn: tuple[str, ...] = ()
-
-    def find(self, name: str) -> Rollout:
-        """The rollout of that name.
-
-        Raises:
-            UsageError: There is none.
-        """
-        for rollout in self.document.rollouts:
-            if rollout.id == name:
-                return rollout
-        known = ", ".join(rollout.id for rollout in self.document.rollouts) or "none"
-        raise UsageError(f"there is no rollout {name!r}", cure=f"rollouts: {known}")
 
 
 @dataclass(frozen=True)
@@ -244,44 +220,6 @@ def wave_text(plan: Plan, rollout: Rollout) -> str:
     """Which wave is open, such as `2/3`."""
     waves = plan.waves.get(rollout.id, ())
     return f"{wave_number(waves, rollout.share)}/{len(waves)}"
-
-
-def issue(plan: Plan, *, version: int, issued_utc: int) -> tuple[bytes, dict[str, Any]]:
-    """The document's bytes and its custom data for signing as a version of the role; the counter only grows.
-
-    Raises:
-        UsageError: It grew too large for devices to read.
-    """
-    counter = max(plan.document.counter + 1, version)
-    document = msgspec.structs.replace(plan.document, counter=counter, issued_utc=issued_utc)
-    content = build_rollouts(document)
-    if len(content) > MAX_DOCUMENT_BYTES:
-        raise UsageError(
-            f"the rollout document would have {len(content)} bytes; devices read {MAX_DOCUMENT_BYTES}",
-            cure="forget withdrawn rollouts: vedette-fleet rollout remove NAME",
-        )
-    waves = {name: list(shares) for name, shares in plan.waves.items()}
-    return content, {"waves": waves, "withdrawn": list(plan.withdrawn)}
-
-
-class _Custom(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    waves: dict[str, tuple[int, ...]] = {}
-    withdrawn: tuple[str, ...] = ()
-
-
-def restore_plan(document: RolloutDocument, custom: object) -> Plan:
-    """The plan that was issued; without custom data every rollout is one wave.
-
-    Raises:
-        BadInputError: The custom data is not ours.
-    """
-    try:
-        kept = msgspec.convert({} if custom is None else custom, _Custom)
-    except msgspec.ValidationError as error:
-        raise BadInputError(
-            f"custom data of the rollouts target: {error}", cure="restore the repository from a copy"
-        ) from error
-    return Plan(document, kept.waves, kept.withdrawn)
 
 
 def _check_direction(

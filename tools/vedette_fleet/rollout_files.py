@@ -5,21 +5,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vedette.errors import BadInputError
-from vedette.wire.rollout import parse_rollouts
+from vedette.errors import BadInputError, UsageError
+from vedette.wire.rollout import RolloutDocument, parse_rollouts
 from vedette_fleet import roles as rules
 from vedette_fleet.names import find_release
-from vedette_fleet.release_files import all_releases, read_release, releases_of
+from vedette_fleet.release_catalogue import all_releases, read_release, releases_of
 from vedette_fleet.roles import ROLLOUTS, ROLLOUTS_TARGET
-from vedette_fleet.rollout import Plan, Release, issue, restore_plan
-from vedette_fleet.tuf_publication import Edit, Outcome
+from vedette_fleet.rollout import Release
+from vedette_fleet.rollout_plan import Plan, issue, recover_plan, restore_plan
+from vedette_fleet.tuf_edit import Edit, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tuf.api.metadata import Metadata, Targets
+
     from vedette_fleet.names import ReleaseName
     from vedette_fleet.tuf_ceremonies import Workshop
     from vedette_fleet.tuf_repository import Published, TufRepository
+
+
+_REPAIR_CURE = (
+    "bring the file back from a copy, or publish the last version that can be read: "
+    "vedette-fleet rollout repair"
+)
 
 
 @dataclass(frozen=True)
@@ -64,6 +73,22 @@ class Rollouts:
         return Release(name.target, name.model, role.targets[name.target].hashes["sha256"], manifest.counter)
 
 
+@dataclass(frozen=True)
+class Repaired:
+    """What `repair_rollouts` went back to: a version of the role, 0 for none; and what was lost by it."""
+
+    plan: Plan
+    outcome: Outcome
+    version: int
+    unreadable: int
+    gone: tuple[str, ...]
+    paused: bool
+
+
+class _DamagedError(BadInputError):
+    """The published file is not what was signed; devices may have seen the true one."""
+
+
 def load_rollouts(repository: TufRepository) -> Rollouts:
     """What is published now.
 
@@ -71,32 +96,98 @@ def load_rollouts(repository: TufRepository) -> Rollouts:
         BadInputError: The repository or the document is damaged.
     """
     current = repository.load()
-    described = current.roles[ROLLOUTS].signed.targets.get(ROLLOUTS_TARGET)
-    if described is None:
-        raise BadInputError("no rollout document is published", cure="restore the repository from a copy")
-    try:
-        document = parse_rollouts(repository.read_target(described))
-    except ValueError as error:
-        raise BadInputError(str(error), cure="restore the repository from a copy") from error
-    return Rollouts(repository, current, restore_plan(document, described.custom))
+    return Rollouts(repository, current, _read_plan(repository, current.roles[ROLLOUTS]))
 
 
 def edit_rollouts(workshop: Workshop, change: Callable[[Rollouts], Plan]) -> tuple[Plan, Outcome]:
     """Apply an edit, sign it and publish it.
 
     Raises:
-        UsageError: The edit makes no sense, or an earlier one waits for signatures.
+        UsageError: The edit makes no sense, devices could not read it, or another one waits for signatures.
         BadInputError: The repository is damaged.
         UnavailableError: The disk, or somebody else edits now.
     """
     with workshop.repository.locked():
         before = load_rollouts(workshop.repository)
-        workshop.check_idle()
         plan = change(before)
-        role = rules.successor(before.current.roles[ROLLOUTS].signed, ROLLOUTS, workshop.now)
-        content, custom = issue(plan, version=role.version, issued_utc=int(workshop.now.timestamp()))
-        described = workshop.repository.write_target(ROLLOUTS_TARGET, content)
-        described.unrecognized_fields["custom"] = custom
-        role.targets[ROLLOUTS_TARGET] = described
-        outcome = workshop.publication().publish(before.current, Edit(roles={ROLLOUTS: role}))
-        return plan, outcome
+        return plan, _publish(workshop, before.current, plan)
+
+
+def repair_rollouts(workshop: Workshop, *, empty: bool) -> Repaired:
+    """Publish again the last version that can be read and that today's keys signed; `empty` starts afresh.
+
+    Raises:
+        UsageError: The published document can be read.
+        BadInputError: No earlier version can be used, or the repository is damaged.
+        UnavailableError: The disk, or somebody else edits now.
+    """
+    repository = workshop.repository
+    with repository.locked():
+        current = repository.load()
+        published = current.roles[ROLLOUTS]
+        damaged = False
+        try:
+            _read_plan(repository, published)
+        except _DamagedError:
+            damaged = True
+        except BadInputError:
+            pass
+        else:
+            raise UsageError("the rollout document can be read", cure="see: vedette-fleet rollout status")
+        version, before, lost = _last_readable(repository, current, empty=empty)
+        plan, gone = recover_plan(before, lost, paused=damaged)
+        outcome = _publish(workshop, current, plan)
+        return Repaired(plan, outcome, version, published.signed.version, gone, damaged)
+
+
+def _last_readable(
+    repository: TufRepository, current: Published, *, empty: bool
+) -> tuple[int, Plan, list[object]]:
+    """Version and plan to go back to, and the custom data of those passed over."""
+    published = current.roles[ROLLOUTS]
+    lost: list[object] = [_custom(published)]
+    for version in range(published.signed.version - 1, 0, -1):
+        try:
+            older = repository.load_earlier(current, ROLLOUTS, version)
+            if not empty:
+                return version, _read_plan(repository, older), lost
+        except BadInputError:
+            continue
+        lost.append(_custom(older))
+    if empty:
+        return 0, Plan(RolloutDocument(1, 0, 0, ()), {}), lost
+    raise BadInputError(
+        "no earlier rollout document in the repository can be read and is signed by today's rollouts key",
+        cure="restore it from a copy, or forget all rollouts: vedette-fleet rollout repair --empty",
+    )
+
+
+def _publish(workshop: Workshop, current: Published, plan: Plan) -> Outcome:
+    role = rules.successor(current.roles[ROLLOUTS].signed, ROLLOUTS, workshop.now)
+    publication = workshop.publication()
+    publication.staging.check_room(current, {ROLLOUTS})
+    content, custom = issue(plan, version=role.version, issued_utc=int(workshop.now.timestamp()))
+    described = workshop.repository.write_target(ROLLOUTS_TARGET, content)
+    described.unrecognized_fields["custom"] = custom
+    role.targets[ROLLOUTS_TARGET] = described
+    return publication.publish(current, Edit(roles={ROLLOUTS: role}))
+
+
+def _read_plan(repository: TufRepository, role: Metadata[Targets]) -> Plan:
+    described = role.signed.targets.get(ROLLOUTS_TARGET)
+    if described is None:
+        raise BadInputError("no rollout document is published", cure=_REPAIR_CURE)
+    try:
+        content = repository.read_target(described)
+    except BadInputError as error:
+        raise _DamagedError(error.cause, cure=_REPAIR_CURE) from error
+    try:
+        document = parse_rollouts(content)
+    except ValueError as error:
+        raise BadInputError(f"devices cannot read it: {error}", cure=_REPAIR_CURE) from error
+    return restore_plan(document, described.custom)
+
+
+def _custom(role: Metadata[Targets]) -> object:
+    described = role.signed.targets.get(ROLLOUTS_TARGET)
+    return None if described is None else described.custom

@@ -8,25 +8,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tuf.api.metadata import Metadata, Root, Targets
-
-from vedette import fsops
-from vedette.errors import UnavailableError, UsageError
+from vedette.errors import UsageError
 from vedette.wire.rollout import RolloutDocument, build_rollouts
 from vedette_fleet import roles as rules
-from vedette_fleet.key_files import KeyFile, load_key
 from vedette_fleet.roles import ROLLOUTS, ROLLOUTS_TARGET, ROOT, SNAPSHOT, TARGETS, TIMESTAMP
-from vedette_fleet.tuf_publication import Edit, Outcome, Publication
-from vedette_fleet.tuf_repository import SERVED, TufRepository, read_metadata
+from vedette_fleet.tuf_edit import Edit, Outcome
+from vedette_fleet.tuf_publication import Publication
 
 if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from tuf.api.metadata import Key
+    from tuf.api.metadata import Key, Metadata, Root, Targets
 
-    from vedette_fleet.key_files import KeyFolder
-    from vedette_fleet.tuf_repository import Published
+    from vedette_fleet.key_files import KeyFile, KeyFolder
+    from vedette_fleet.tuf_repository import Published, TufRepository
 
 
 @dataclass(frozen=True)
@@ -40,15 +36,13 @@ class Expiry:
 
 
 @dataclass(frozen=True)
-class Ceremony:
-    """One signature added to a file: `own_missing` is what the file's own root keys lack, for roots."""
+class Revoked:
+    """A key that left `roles`; of those, `tight` have no key left that they can do without."""
 
-    role: str
-    version: int
-    expires: datetime
     keyid: str
-    own_missing: int | None
-    details: tuple[str, ...]
+    roles: tuple[str, ...]
+    tight: tuple[str, ...]
+    outcome: Outcome
 
 
 class Workshop:
@@ -74,11 +68,17 @@ class Workshop:
             What was done, a line each; none when nothing was missing.
 
         Raises:
-            UsageError: The keys would lie where files are served.
+            UsageError: The keys would lie where files are served, or the folder is of something else.
             BadInputError: A key that an unfinished repository needs is gone.
             UnavailableError: The disk.
         """
         check_apart(self.repository, self.folder)
+        strangers = [] if self.repository.has_root() else self.repository.strangers()
+        if strangers:
+            raise UsageError(
+                f"{self.repository.path} is no repository and not empty: it holds {', '.join(strangers[:3])}",
+                cure="name an empty folder, or one that is not there yet",
+            )
         self.repository.make_folders()
         done: list[str] = []
         with self.repository.locked():
@@ -96,13 +96,13 @@ class Workshop:
         """Delegate `models/<owner>/…` to a key: a new one in the folder, or one that was made elsewhere.
 
         Raises:
-            UsageError: The owner is known, or an edit waits for signatures.
+            UsageError: The owner is known, or an edit of the same roles waits.
         """
         current = self.repository.load()
         role = rules.owner_role(owner)
         if role in rules.delegated_roles(current.targets):
             raise UsageError(f"owner {owner} is known already", cure=f"a new key: keys rotate {role}")
-        self.check_idle()
+        self.publication().staging.check_room(current, {TARGETS, role})
         targets = rules.successor(current.targets, TARGETS, self.now)
         key = public if public is not None else self.folder.create(role).public
         rules.delegate(targets, role, key)
@@ -116,26 +116,38 @@ class Workshop:
             The id of the key that left, the new key, and what became of it.
 
         Raises:
-            UsageError: No such role, `old` does not name one of its keys, or an edit waits for signatures.
+            UsageError: No such role, `old` does not name one of its keys, or an edit of the same roles waits.
         """
         current = self.repository.load()
-        known = rules.role_keys(current.root.signed, current.targets)
-        if role not in known:
-            raise UsageError(f"there is no role {role!r}", cure=f"roles: {', '.join(known)}")
-        old_keyid = rules.replaced_key(role, known[role][0], old)
-        self.check_idle()
-        new = public if public is not None else self.folder.create(role).public
+        old_keyid = rules.replaced_key(role, self._known(current, role), old)
         edit = Edit()
         delegator = self._edited_delegator(current, role, edit)
-        rules.exchange_key(delegator, role, old_keyid, new)
         self._resign(current, role, edit)
+        new = self._new_key(current, role, edit, public)
+        rules.exchange_key(delegator, role, old_keyid, new)
         return old_keyid, new, self.publication().publish(current, edit)
 
-    def revoke(self, wanted: str) -> tuple[str, list[str], Outcome]:
+    def add_key(self, role: str, public: Key | None = None) -> tuple[Key, Outcome]:
+        """Give a role one key more, new in the folder or made elsewhere; its threshold stays.
+
+        Raises:
+            UsageError: No such role, it has the key already, or an edit of its delegator waits.
+        """
+        current = self.repository.load()
+        known = self._known(current, role)
+        if public is not None and public.keyid in known:
+            raise UsageError(f"{role} has that key already", cure="see: vedette-fleet keys list")
+        edit = Edit()
+        delegator = self._edited_delegator(current, role, edit)
+        new = self._new_key(current, role, edit, public)
+        delegator.add_key(new, role)
+        return new, self.publication().publish(current, edit)
+
+    def revoke(self, wanted: str) -> Revoked:
         """Take a key from every role that has it; `wanted` may be the beginning of its id.
 
         Raises:
-            UsageError: No such key, a role could no longer sign, or an edit waits for signatures.
+            UsageError: No such key, a role could no longer sign, or an edit of the same roles waits.
         """
         current = self.repository.load()
         known = rules.role_keys(current.root.signed, current.targets)
@@ -145,13 +157,14 @@ class Workshop:
                 f"{wanted!r} names {len(found)} keys in use", cure="see: vedette-fleet keys list"
             )
         keyid = found.pop()
-        self.check_idle()
         affected = [role for role, (keyids, _) in known.items() if keyid in keyids]
         edit = Edit()
         for role in affected:
             rules.withdraw_key(self._edited_delegator(current, role, edit), role, keyid)
             self._resign(current, role, edit)
-        return keyid, affected, self.publication().publish(current, edit)
+        spare = {role: len(known[role][0]) - 1 - known[role][1] for role in affected}
+        tight = tuple(role for role, count in spare.items() if count == 0)
+        return Revoked(keyid, tuple(affected), tight, self.publication().publish(current, edit))
 
     def refresh(self, named: list[str]) -> tuple[list[str], Outcome, list[Expiry]]:
         """Sign snapshot and timestamp anew, the rollouts when half their time is over, and the roles named.
@@ -160,7 +173,7 @@ class Workshop:
             The further roles that were renewed, what became of it, and when everything expires.
 
         Raises:
-            UsageError: No such role, or an edit waits for signatures.
+            UsageError: No such role, or an edit of the same roles waits.
         """
         current = self.repository.load()
         renewed = [role for role in named if role not in {SNAPSHOT, TIMESTAMP}]
@@ -168,6 +181,7 @@ class Workshop:
         if unknown:
             known = ", ".join([ROOT, *current.roles])
             raise UsageError(f"there is no role {unknown[0]!r}", cure=f"roles: {known}")
+        publication = self.publication()
         rollouts = current.roles.get(ROLLOUTS)
         if rollouts is not None and ROLLOUTS not in renewed and self._may_renew(current, rollouts):
             renewed.append(ROLLOUTS)
@@ -177,7 +191,9 @@ class Workshop:
                 edit.root = rules.successor(current.root.signed, ROOT, self.now)
             else:
                 self._resign(current, role, edit)
-        outcome = self.publication().publish(current, edit)
+        outcome = publication.publish(current, edit)
+        if outcome.waiting == outcome.versions.keys() and outcome.waiting:
+            publication.publish(self.repository.load(), Edit())  # what can be renewed is, meanwhile
         return renewed, outcome, self.expiries()
 
     def publish_staged(self) -> Outcome:
@@ -207,18 +223,17 @@ class Workshop:
             for role, entry in everything.items()
         ]
 
-    def check_idle(self) -> None:
-        """Refuse to begin an edit while another waits.
+    def drop(self, roles: list[str]) -> list[Path]:
+        """Give up what waits for signatures: the parts that have these roles, or everything.
 
         Raises:
-            UsageError: One waits.
+            UsageError: Nothing of one of them waits.
         """
-        waiting = self.repository.staged()
-        if waiting:
-            raise UsageError(
-                f"an edit waits for signatures: {', '.join(path.name for path in waiting)}",
-                cure="sign and publish it (keys sign, keys publish), or drop it: vedette-fleet keys drop",
-            )
+        if roles:
+            return self.publication().staging.drop(self.repository.load(), roles)
+        dropped = self.repository.staged()
+        self.repository.unstage(dropped)
+        return dropped
 
     def _publish_first(self, owners: list[str], done: list[str]) -> None:
         if self.repository.has_root():
@@ -252,6 +267,18 @@ class Workshop:
         done.append(f"{'made' if made else 'kept'} key {key.path.name} ({key.keyid[:12]})")
         return key
 
+    def _known(self, current: Published, role: str) -> list[str]:
+        known = rules.role_keys(current.root.signed, current.targets)
+        if role not in known:
+            raise UsageError(f"there is no role {role!r}", cure=f"roles: {', '.join(known)}")
+        return known[role][0]
+
+    def _new_key(self, current: Published, role: str, edit: Edit, public: Key | None) -> Key:
+        """The key from elsewhere, or one made now that nothing stands in the way."""
+        roles = {*edit.roles} if edit.root is None else {ROOT, *edit.roles}
+        self.publication().staging.check_room(current, roles)
+        return public if public is not None else self.folder.create(role).public
+
     def _edited_delegator(self, current: Published, role: str, edit: Edit) -> Root | Targets:
         if role in current.root.signed.roles:
             if edit.root is None:
@@ -267,7 +294,13 @@ class Workshop:
     def _may_renew(self, current: Published, rollouts: Metadata[Targets]) -> bool:
         keyids = current.targets.get_delegated_role(ROLLOUTS).keyids
         half_over = rollouts.signed.expires - self.now < rules.lifetime(ROLLOUTS) / 2
-        return half_over and any(keyid in self.folder.load() for keyid in keyids)
+        if not half_over or not any(keyid in self.folder.load() for keyid in keyids):
+            return False
+        try:
+            self.publication().staging.check_room(current, {ROLLOUTS})
+        except UsageError:
+            return False  # an edit of it waits, and renews it when it is published
+        return True
 
     def _is_near(self, role: str, metadata: Metadata[Any]) -> bool:
         return rules.is_near(metadata.signed.expires, role, self.now)
@@ -285,48 +318,3 @@ def check_apart(repository: TufRepository, folder: KeyFolder) -> None:
             f"the keys folder {folder.path} lies inside the repository, which is served to everybody",
             cure=f"keep keys beside it, such as in {root.name}-keys, or on another disk: --keys DIR",
         )
-
-
-def sign_file(path: Path, key_path: Path) -> Ceremony:
-    """Add a key's signature to a metadata file, wherever it lies.
-
-    Raises:
-        BadInputError: No metadata, or no key.
-        UsageError: It is served already.
-        UnavailableError: It cannot be written.
-    """
-    if path.resolve().parent.name in SERVED:
-        raise UsageError(f"{path} is served already", cure="sign the file in the folder `staged`")
-    metadata = read_metadata(path)
-    key = load_key(key_path)
-    metadata.sign(key.signer, append=True)
-    try:
-        fsops.write_durable(path, metadata.to_bytes(), fsops.Point.PUBLISH, mode=0o644)
-    except OSError as error:
-        raise UnavailableError(
-            f"{path}: cannot be written: {error.strerror}", cure="check space and mode"
-        ) from error
-    signed = metadata.signed
-    own_missing = None
-    if isinstance(signed, Root):
-        result = signed.get_verification_result(ROOT, metadata.signed_bytes, metadata.signatures)
-        own_missing = result.missing
-    _, _, role = path.stem.partition(".")
-    return Ceremony(role, signed.version, signed.expires, key.keyid, own_missing, _details(signed))
-
-
-def _details(signed: object) -> tuple[str, ...]:
-    """What a signer should look at before carrying the file on."""
-    if isinstance(signed, Root):
-        return tuple(
-            f"{role}: {entry.threshold} of {', '.join(keyid[:12] for keyid in entry.keyids)}"
-            for role, entry in signed.roles.items()
-        )
-    if isinstance(signed, Targets):
-        delegated = signed.delegations.roles if signed.delegations is not None else None
-        keys = [
-            f"{role}: {entry.threshold} of {', '.join(keyid[:12] for keyid in entry.keyids)}"
-            for role, entry in (delegated or {}).items()
-        ]
-        return (*keys, *(f"{path} {target.hashes['sha256']}" for path, target in signed.targets.items()))
-    return ()

@@ -4,12 +4,12 @@ Order: blobs and targets (by whoever edits), delegated roles, targets, snapshot,
 have names that nobody asks for yet. A new root comes last when the rest also satisfies the root before it,
 which holds as long as a rotated key's predecessor is at hand; else it is first.
 
-Roles whose keys lie elsewhere are staged in files: `keys sign` adds signatures, `keys publish` goes on.
+Roles whose keys lie elsewhere are staged in files: `keys sign` adds signatures, `keys publish` goes on. What
+waits there stops only edits of the same roles; the rest of the repository goes on.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tuf.api.exceptions import UnsignedMetadataError
@@ -21,11 +21,20 @@ from vedette_fleet.roles import (
     SNAPSHOT,
     TARGETS,
     TIMESTAMP,
-    delegated_roles,
     next_snapshot,
     next_timestamp,
+    successor,
 )
-from vedette_fleet.tuf_repository import Published, read_metadata
+from vedette_fleet.tuf_edit import (
+    Outcome,
+    SignedEdit,
+    expected_roles,
+    independent_parts,
+    lacking,
+    root_after,
+    targets_after,
+)
+from vedette_fleet.tuf_staging import Staging
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,40 +42,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vedette_fleet.key_files import KeyFile
-    from vedette_fleet.tuf_repository import TufRepository
+    from vedette_fleet.tuf_edit import Edit
+    from vedette_fleet.tuf_repository import Published, TufRepository
 
 # What python-tuf's client reads at most, by default.
 _MAX_BYTES = {ROOT: 512_000, TIMESTAMP: 16_384, SNAPSHOT: 2_000_000}
 _MAX_TARGETS_BYTES = 5_000_000
-
-
-@dataclass
-class Edit:
-    """New versions of some roles, not signed yet."""
-
-    root: Root | None = None
-    roles: dict[str, Targets] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of an edit: published, or staged in files that miss signatures (by file)."""
-
-    versions: dict[str, int]
-    missing: dict[Path, int] = field(default_factory=dict)
-
-    @property
-    def published(self) -> bool:
-        """Whether clients see it."""
-        return not self.missing
-
-
-@dataclass
-class _Signed:
-    """An edit whose roles carry the signatures that could be had."""
-
-    root: Metadata[Root] | None
-    roles: dict[str, Metadata[Targets]]
 
 
 class Publication:
@@ -76,25 +57,26 @@ class Publication:
         self._repository = repository
         self._keys = keys
         self._now = now
+        self.staging = Staging(repository, keys)
 
     def publish(self, current: Published, edit: Edit) -> Outcome:
-        """Sign and publish; with keys missing, stage instead.
+        """Sign and publish; what lacks keys is staged instead, with all that hangs on it.
 
         Raises:
-            UsageError: An earlier edit still waits for signatures.
+            UsageError: An earlier edit of the same roles still waits for signatures.
             UnavailableError: A file cannot be written; what was served before is still whole.
         """
-        waiting = self._repository.staged()
-        if waiting:
-            raise UsageError(
-                f"an edit waits for signatures: {', '.join(path.name for path in waiting)}",
-                cure="sign and publish it (keys sign, keys publish), or drop it: vedette-fleet keys drop",
-            )
         signed = self._sign(current, edit)
-        return self._commit_or_stage(current, signed)
+        self._sign_again(current, signed)
+        overtaken = self.staging.check_room(current, signed.everything())
+        self._repository.unstage(overtaken)
+        outcome = self._publish_parts(current, signed)
+        if not overtaken or not outcome.published:
+            return outcome
+        return Outcome(outcome.versions, remade=self._remake(self._repository.load()))
 
     def publish_staged(self, current: Published) -> Outcome:
-        """Publish what waited for signatures, if it has enough by now.
+        """Publish what waited for signatures, each part as soon as it has enough.
 
         Raises:
             BadInputError: What is staged no longer follows what is published.
@@ -103,22 +85,10 @@ class Publication:
         paths = self._repository.staged()
         if not paths:
             raise UsageError("nothing waits for signatures", cure="see: vedette-fleet keys list")
-        signed = _Signed(None, {})
-        for path in paths:
-            metadata = read_metadata(path)
-            if self._repository.is_published(path) and _is_current(current, path, metadata):
-                continue  # cut off between publishing and cleaning up
-            _, _, role = path.stem.partition(".")
-            if role == ROOT and isinstance(metadata.signed, Root):
-                signed.root = metadata
-            elif isinstance(metadata.signed, Targets):
-                signed.roles[role] = metadata
-            else:
-                raise BadInputError(f"{path}: not what its name says", cure="vedette-fleet keys drop")
-            _check_follows(current, role, metadata, path)
-        outcome = self._commit_or_stage(current, signed)
-        if outcome.published:
-            self._repository.unstage()
+        signed = self.staging.load(current)
+        self._sign_again(current, signed)
+        outcome = self._publish_parts(current, signed)
+        self._repository.unstage([path for path in paths if path not in outcome.missing])
         return outcome
 
     def first(self, root: Metadata[Root], roles: Mapping[str, Targets]) -> None:
@@ -150,74 +120,90 @@ class Publication:
         """
         self._repository.write_metadata(f"{root.signed.version}.{ROOT}", _serialised(ROOT, root))
 
-    def _sign(self, current: Published, edit: Edit) -> _Signed:
-        root = edit.root or current.root.signed
-        targets = edit.roles.get(TARGETS, current.targets)
-        signed = _Signed(None, {})
+    def _remake(self, current: Published) -> dict[Path, int]:
+        """Stage anew the renewals that what is staged needs, with the signatures that each lacks."""
+        signed = self.staging.load(current)
+        before = set(signed.roles)
+        self._sign_again(current, signed)
+        made = {role: metadata for role, metadata in signed.roles.items() if role not in before}
+        return {
+            self._stage(role, metadata): lacking(current, signed, role, metadata)
+            for role, metadata in made.items()
+        }
+
+    def _sign(self, current: Published, edit: Edit) -> SignedEdit:
+        signed = SignedEdit(None, {role: Metadata(content) for role, content in edit.roles.items()})
         if edit.root is not None:
             signed.root = self.sign_root(edit.root, current.root.signed)
-        for role, content in edit.roles.items():
-            signed.roles[role] = Metadata(content)
-            # Both the old and the new keys of a role sign, so that it is good under either delegator.
-            delegators = [root, current.root.signed] if role == TARGETS else [targets, current.targets]
-            self._sign_for(delegators, role, signed.roles[role])
+        for role, metadata in signed.roles.items():
+            self._sign_old_and_new(current, signed, role, metadata)
         return signed
 
-    def _commit_or_stage(self, current: Published, signed: _Signed) -> Outcome:
-        versions = {role: metadata.signed.version for role, metadata in signed.roles.items()}
-        if signed.root is not None:
-            versions[ROOT] = signed.root.signed.version
-        short = self._missing(current, signed)
-        if short:
-            return Outcome(versions, self._stage(signed, short))
-        self._commit(current, signed)
-        return Outcome(versions)
+    def _sign_again(self, current: Published, signed: SignedEdit) -> None:
+        """Renew roles whose keys the edit changes and which it does not sign anew itself."""
+        for role in expected_roles(current, signed):
+            metadata = current.roles.get(role)
+            if role in signed.roles or metadata is None or not lacking(current, signed, role, metadata):
+                continue
+            signed.roles[role] = Metadata(successor(metadata.signed, role, self._now))
+            self._sign_old_and_new(current, signed, role, signed.roles[role])
 
-    def _missing(self, current: Published, signed: _Signed) -> dict[str, int]:
+    def _sign_old_and_new(
+        self, current: Published, signed: SignedEdit, role: str, metadata: Metadata[Any]
+    ) -> None:
+        """Both the old and the new keys of a role sign, so that it is good under either delegator."""
+        if role == TARGETS:
+            self._sign_for([root_after(current, signed), current.root.signed], role, metadata)
+        else:
+            self._sign_for([targets_after(current, signed), current.targets], role, metadata)
+
+    def _publish_parts(self, current: Published, signed: SignedEdit) -> Outcome:
+        versions = {role: metadata.signed.version for role, metadata in signed.everything().items()}
+        if not versions:
+            self._check_online(current.root.signed)
+        _check_whole(current, signed)
+        parts = [signed] if not self._missing(current, signed) else independent_parts(current, signed)
+        ready: set[str] = set()
+        missing: dict[Path, int] = {}
+        for part in parts:
+            short = self._missing(current, part)
+            if not short:
+                ready |= part.everything().keys()
+            else:
+                for role, metadata in part.everything().items():
+                    missing[self._stage(role, metadata)] = short.get(role, 0)
+        if ready or not versions:
+            self._commit(current, signed.part(ready))
+        return Outcome(versions, missing, frozenset(versions.keys() - ready))
+
+    def _check_online(self, root: Root) -> None:
+        short = [role for role in (SNAPSHOT, TIMESTAMP) if self._online_missing(root, role)]
+        if short:
+            raise BadInputError(
+                f"the key of {' and '.join(short)} is not in the keys folder",
+                cure="name the folder that has it with --keys",
+            )
+
+    def _missing(self, current: Published, signed: SignedEdit) -> dict[str, int]:
         """Signatures that each role still lacks; only roles that lack some. Empty means: can be published."""
-        short: dict[str, int] = {}
-        root = current.root.signed
+        short = {role: lacking(current, signed, role, metadata) for role, metadata in signed.roles.items()}
         if signed.root is not None:
-            root = signed.root.signed
-            result = root.get_root_verification_result(
+            result = signed.root.signed.get_root_verification_result(
                 current.root.signed, signed.root.signed_bytes, signed.root.signatures
             )
             short[ROOT] = max(result.first.missing, result.second.missing)
-        targets = signed.roles[TARGETS].signed if TARGETS in signed.roles else current.targets
-        for role in _expected(current, signed):
-            metadata = signed.roles.get(role) or current.roles.get(role)
-            lacking = (
-                1 if metadata is None else _lacking(root if role == TARGETS else targets, role, metadata)
-            )
-            if lacking and role not in signed.roles:
-                raise BadInputError(
-                    f"the edit is not whole: it changes the keys of {role} without signing {role} anew",
-                    cure="drop it (vedette-fleet keys drop) and edit again",
-                )
-            short[role] = lacking
         for role in (SNAPSHOT, TIMESTAMP):
-            here = sum(keyid in self._keys for keyid in root.roles[role].keyids)
-            short[role] = max(0, root.roles[role].threshold - here)
+            short[role] = self._online_missing(root_after(current, signed), role)
         return {role: count for role, count in short.items() if count}
 
-    def _stage(self, signed: _Signed, short: Mapping[str, int]) -> dict[Path, int]:
-        everything: dict[str, Metadata[Any]] = dict(signed.roles)
-        if signed.root is not None:
-            everything[ROOT] = signed.root
-        if not everything:
-            names = " and ".join(sorted(short))
-            raise BadInputError(
-                f"the key of {names} is not in the keys folder",
-                cure="name the folder that has it with --keys",
-            )
-        return {
-            self._repository.stage(
-                f"{metadata.signed.version}.{role}", _serialised(role, metadata)
-            ): short.get(role, 0)
-            for role, metadata in everything.items()
-        }
+    def _online_missing(self, root: Root, role: str) -> int:
+        here = sum(keyid in self._keys for keyid in root.roles[role].keyids)
+        return max(0, root.roles[role].threshold - here)
 
-    def _commit(self, current: Published, signed: _Signed) -> None:
+    def _stage(self, role: str, metadata: Metadata[Any]) -> Path:
+        return self._repository.stage(f"{metadata.signed.version}.{role}", _serialised(role, metadata))
+
+    def _commit(self, current: Published, signed: SignedEdit) -> None:
         roots = [current.root.signed]
         if signed.root is not None:
             roots.insert(0, signed.root.signed)
@@ -228,7 +214,7 @@ class Publication:
         unchanged = {
             name: meta
             for name, meta in current.snapshot.signed.meta.items()
-            if name.removesuffix(".json") in _expected(current, signed)
+            if name.removesuffix(".json") in expected_roles(current, signed)
         }
         self._write_snapshot(
             roots,
@@ -240,15 +226,13 @@ class Publication:
         if signed.root is not None and root_last:
             self.write_root(signed.root)
 
-    def _satisfies(self, current: Published, signed: _Signed) -> bool:
+    def _satisfies(self, current: Published, signed: SignedEdit) -> bool:
         """Whether everything beside the new root will also be good under the root that is still published."""
         root = current.root.signed
-        online = all(
-            sum(keyid in self._keys for keyid in root.roles[role].keyids) >= root.roles[role].threshold
-            for role in (SNAPSHOT, TIMESTAMP)
-        )
+        online = not any(self._online_missing(root, role) for role in (SNAPSHOT, TIMESTAMP))
         targets = signed.roles.get(TARGETS, current.roles[TARGETS])
-        return online and not _lacking(root, TARGETS, targets)
+        result = root.get_verification_result(TARGETS, targets.signed_bytes, targets.signatures)
+        return online and result.verified
 
     def _write_roles(self, roles: Mapping[str, Metadata[Targets]]) -> None:
         for role in sorted(roles, key=lambda name: name == TARGETS):
@@ -293,34 +277,20 @@ class Publication:
                     metadata.sign(self._keys[keyid].signer, append=True)
 
 
-def _expected(current: Published, signed: _Signed) -> set[str]:
-    """The roles that a snapshot has to list."""
-    targets = signed.roles[TARGETS].signed if TARGETS in signed.roles else current.targets
-    return {TARGETS, *delegated_roles(targets)}
-
-
-def _version_of(current: Published, role: str) -> int:
-    if role == ROOT:
-        return current.root.signed.version
-    return current.roles[role].signed.version if role in current.roles else 0
-
-
-def _is_current(current: Published, path: Path, metadata: Metadata[Any]) -> bool:
-    _, _, role = path.stem.partition(".")
-    return bool(metadata.signed.version == _version_of(current, role))
-
-
-def _check_follows(current: Published, role: str, metadata: Metadata[Any], path: Path) -> None:
-    published = _version_of(current, role)
-    if metadata.signed.version != published + 1:
+def _check_whole(current: Published, signed: SignedEdit) -> None:
+    expected = expected_roles(current, signed)
+    orphans = [role for role in signed.roles if role not in expected]
+    if orphans:
         raise BadInputError(
-            f"{path.name} was made for another state: {role} version {published} is published",
-            cure="drop it (vedette-fleet keys drop) and edit again",
+            f"the edit is not whole: nobody delegates to {orphans[0]}",
+            cure=f"drop it (vedette-fleet keys drop {orphans[0]}) and edit again",
         )
-
-
-def _lacking(delegator: Root | Targets, role: str, metadata: Metadata[Any]) -> int:
-    return delegator.get_verification_result(role, metadata.signed_bytes, metadata.signatures).missing
+    for role in expected:
+        if role not in signed.roles and role not in current.roles:
+            raise BadInputError(
+                f"the edit is not whole: it delegates to {role}, of which there is no metadata",
+                cure="drop it (vedette-fleet keys drop) and edit again",
+            )
 
 
 def _require(delegator: Root | Targets, role: str, metadata: Metadata[Any]) -> None:

@@ -22,13 +22,14 @@ from vedette_fleet.blob_files import BlobFolder
 from vedette_fleet.roles import ROOT, SNAPSHOT, TARGETS, TIMESTAMP, delegated_roles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 METADATA, TARGET_FILES, BLOBS = "metadata", "targets", "blobs"
 SERVED = (METADATA, TARGET_FILES, BLOBS)
 _STAGED = "staged"
 _LOCK = ".lock"
+_LOST_AND_FOUND = "lost+found"  # of a disk that is mounted there
 _RESTORE_CURE = "restore the folder from a copy; what is served must be what was signed"
 
 
@@ -93,6 +94,20 @@ class TufRepository:
                 f"{self.path}: cannot be made: {error.strerror}", cure="check the folder above it"
             ) from error
 
+    def strangers(self) -> list[str]:
+        """Names in the folder that no repository has; none where there is no folder.
+
+        Raises:
+            UnavailableError: It cannot be read, or is no folder.
+        """
+        try:
+            names = {path.name for path in self.path.iterdir()} if self.path.exists() else set()
+        except OSError as error:
+            raise UnavailableError(
+                f"{self.path}: cannot be read: {error.strerror}", cure="name a folder"
+            ) from error
+        return sorted(names - {*SERVED, _STAGED, _LOCK, _LOST_AND_FOUND})
+
     def has_root(self) -> bool:
         """Whether root version 1 was published."""
         return (self.path / METADATA / f"1.{ROOT}.json").is_file()
@@ -141,6 +156,16 @@ class TufRepository:
                 raise BadInputError(f"the snapshot does not list {role}", cure=_RESTORE_CURE)
             _verify(roles[TARGETS], role, roles[role])
         return Published(root, before, timestamp, snapshot, roles)
+
+    def load_earlier(self, current: Published, role: str, version: int) -> Metadata[Targets]:
+        """An earlier version of a delegated role, if the keys of today signed it.
+
+        Raises:
+            BadInputError: It is missing, damaged, or signed by other keys.
+        """
+        metadata: Metadata[Targets] = self._load(f"{version}.{role}", Targets)
+        _verify(current.roles[TARGETS], role, metadata)
+        return metadata
 
     def write_metadata(self, name: str, content: bytes) -> None:
         """Publish a metadata file, durably.
@@ -204,14 +229,14 @@ class TufRepository:
         """What waits for signatures."""
         return sorted((self.path / _STAGED).glob("*.json"))
 
-    def unstage(self) -> None:
-        """Drop what waits for signatures.
+    def unstage(self, paths: Iterable[Path]) -> None:
+        """Remove staged files; one that is gone already does not matter.
 
         Raises:
             UnavailableError: It cannot be removed.
         """
         try:
-            for path in self.staged():
+            for path in set(paths) & set(self.staged()):
                 fsops.unlink(path, fsops.Point.PUBLISH)
         except OSError as error:
             raise UnavailableError(
@@ -243,7 +268,12 @@ class TufRepository:
             ) from error
 
     def _load(self, name: str, kind: type[Any]) -> Metadata[Any]:
-        return read_metadata(self.path / METADATA / f"{name}.json", kind)
+        path = self.path / METADATA / f"{name}.json"
+        metadata = read_metadata(path, kind)
+        number, dot, _ = name.partition(".")
+        if dot and metadata.signed.version != int(number):
+            raise BadInputError(f"{path}: says version {metadata.signed.version}", cure=_RESTORE_CURE)
+        return metadata
 
 
 def read_metadata(path: Path, kind: type[Any] | None = None) -> Metadata[Any]:

@@ -25,6 +25,8 @@ def parse_share(text: str) -> int:
     Raises:
         UsageError: No percentage of 0 to 100, or finer than a bucket.
     """
+    if "e" in text.lower():  # of 1e999999999 a fraction would try to be exact
+        raise UsageError(f"{text!r} is no percentage", cure=_CURE)
     try:
         share = Fraction(text.strip().removesuffix("%").strip()) * BUCKETS / 100
     except (ValueError, ZeroDivisionError) as error:

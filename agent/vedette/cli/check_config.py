@@ -14,6 +14,7 @@ from vedette.config.camera import is_path
 from vedette.errors import ConfigError
 from vedette.runtime.preflight import check_on_this_box, shown
 from vedette.runtime.public_config import public_config
+from vedette.runtime.root_file import read_root
 from vedette.source.urls import redact_url
 from vedette.telemetry.summary import duration_text
 
@@ -65,7 +66,7 @@ def check_config(context: click.Context, file: Path, *, as_json: bool) -> None:
 
 
 def _checked(file: Path) -> tuple[AgentConfig, tuple[str, ...]]:
-    """The configuration, judged as `run` would judge it, and its notes.
+    """The configuration, judged as `run` would judge it and a little stricter, and its notes.
 
     Raises:
         ConfigError: With every problem.
@@ -73,6 +74,8 @@ def _checked(file: Path) -> tuple[AgentConfig, tuple[str, ...]]:
     text = read_config_text(file)
     config = parse_config(text, origin=file, environ=os.environ)
     check_on_this_box(config, text)
+    if config.update is not None:
+        read_root(Path(config.update.root))  # without it `run` serves, and gets no updates
     return config, (*config.notes, *_absent(config))
 
 

@@ -12,6 +12,7 @@ from vedette.api.messages import AgentStatus, CameraStatus, StatusRequest
 from vedette.cli.control_options import control_options, socket_of
 from vedette.runtime.narration import progress_text, result_text, size_text
 from vedette.telemetry.summary import duration_text
+from vedette.update.phases import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from vedette.link.port import LinkStatus
     from vedette.update.status import UpdateStatus
+    from vedette.update.watched import Watched
 
 _LABEL_COLUMNS = 10
 
@@ -52,7 +54,7 @@ def screen(found: AgentStatus) -> Iterator[str]:
         yield _row("" if number else "cameras", _camera(camera))
     yield ""
     if found.update is not None:
-        yield from _update(found.update, found.releases)
+        yield from update_rows(found.update, found.releases)
         if found.look_fault:
             yield _row("", f"! the last look failed: {found.look_fault}")
         if found.clock_doubt:
@@ -99,13 +101,17 @@ def _camera(camera: CameraStatus) -> str:
     return f"{camera.camera}: {camera.state}, {camera.fps:.1f} fps, {answered}{losses}"
 
 
-def _update(found: UpdateStatus, releases: dict[str, str]) -> Iterator[str]:
+def update_rows(found: UpdateStatus, releases: dict[str, str]) -> Iterator[str]:
+    """The part of the screen that is about updates; `releases` has names by digest."""
+
     def name(sha256: str) -> str:
         return releases.get(sha256, f"{sha256[:12]}…")
 
     yield _row("update", found.phase.value.replace("_", " "))
     if found.trouble:
         yield _row("", f"! {found.trouble}")
+    if found.looking_s is not None:
+        yield _row("", f"looking for {duration_text(found.looking_s)}")
     for label, model in (("active", found.active), ("previous", found.previous)):
         if model is not None:
             yield _row(label, f"{name(model.sha256)}  {model.sha256[:12]}…")
@@ -124,10 +130,44 @@ def _candidate(found: UpdateStatus, name: Callable[[str], str]) -> Iterator[str]
     if found.candidate is None:
         return
     yield _row("candidate", f"{name(found.candidate.sha256)} by rollout {found.candidate.rollout}")
+    if found.changes:
+        yield _row("", f"! {found.changes}")
     if found.bytes_needed:
         yield _row("fetched", progress_text(found))
+    if found.watched is not None:
+        yield from _watched(found.watched)
     if found.cause is not None:
         yield _row("cause", f"{found.cause.value}{': ' if found.detail else ''}{found.detail}")
+    elif found.detail and found.phase is Phase.DEFERRED:
+        yield _row("put off", found.detail)
+    if found.next_try_s is not None:
+        yield _row("next try", f"in {duration_text(found.next_try_s)}")
+
+
+def _watched(found: Watched) -> Iterator[str]:
+    """A window that is open: how far it is, the figures beside their limits, and what it still waits for."""
+    seconds = f"{found.elapsed_s:.0f} of {found.min_s:.0f} s"
+    yield _row("judged", f"{found.frames:,} of {found.min_frames:,} frames, {seconds}")
+    figures = []
+    if found.failed_share is not None:
+        figures.append(f"{found.failed_share:.1%} failed (at most {found.failed_limit:.1%})")
+    if found.p95_ms is not None:
+        before = "nothing known of before"
+        if found.p95_before_ms:
+            ratio = found.p95_ms / found.p95_before_ms
+            limit = f"{found.latency_ratio_limit:.2f} times"
+            before = f"{ratio:.2f} times the {found.p95_before_ms:.1f} ms of before, at most {limit}"
+        figures.append(f"p95 {found.p95_ms:.1f} ms ({before})")
+    if found.disagreed_share is not None and found.disagreed_limit is not None:
+        figures.append(f"{found.disagreed_share:.1%} disagree (at most {found.disagreed_limit:.1%})")
+    if found.answers_vary is not None:
+        figures.append("answers vary" if found.answers_vary else "! the same answer to everything")
+    if found.reached is not None:
+        figures.append(f"update server {'reached' if found.reached else 'not reached'}")
+    for figure in figures:
+        yield _row("", figure)
+    for number, what in enumerate(found.lacking):
+        yield _row("" if number else "lacking", what)
 
 
 def _row(label: str, text: str) -> str:

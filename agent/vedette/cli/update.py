@@ -11,6 +11,7 @@ import msgspec
 from vedette.api.control import ask
 from vedette.api.messages import AbortRequest, CheckRequest, Heard, ImportRequest
 from vedette.cli.control_options import control_options, socket_of
+from vedette.errors import UnavailableError
 
 if TYPE_CHECKING:
     from vedette.api.messages import Request
@@ -26,7 +27,7 @@ def update() -> None:
 @update.command()
 @control_options
 def check(config_path: Path | None, socket_path: Path | None) -> None:
-    """Look for updates now, not only at the next poll."""
+    """Look for updates now, and say what became of it; a fetch that waits for its time goes on."""
     click.echo(_tell(config_path, socket_path, CheckRequest()))
 
 
@@ -36,11 +37,11 @@ def check(config_path: Path | None, socket_path: Path | None) -> None:
 def abort(context: click.Context, config_path: Path | None, socket_path: Path | None) -> None:
     """Stop the update under way; a model on trial is taken back.
 
-    Exit code 1 when there is nothing that could be stopped.
+    Exit code 69 when there is nothing that could be stopped.
     """
     said = _tell(config_path, socket_path, AbortRequest())
     click.echo(said.replace("_", " ").replace(":", ": "))
-    context.exit(1 if said.startswith(_REFUSED) else 0)
+    context.exit(UnavailableError.exit_code if said.startswith(_REFUSED) else 0)
 
 
 @update.command("import")

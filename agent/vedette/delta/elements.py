@@ -108,13 +108,16 @@ def split(residual: Array) -> tuple[Array, Array, Array]:
 
 def raw_widths(tokens: Array) -> Array:
     """How many raw bits follow each token (int64)."""
-    return RAW_WIDTHS[tokens]
+    widths: Array = RAW_WIDTHS.take(tokens)
+    return widths
 
 
 def join(tokens: Array, raw: Array) -> Array:
     """Residuals from tokens and raw bits."""
-    base: Array = _BASES[tokens]
-    return np.where(_NEGATIVE[tokens], -base - raw, base + raw)
+    residual: Array = _SIGNS.take(tokens)
+    residual *= raw
+    residual += _BASES.take(tokens)
+    return residual
 
 
 def split_top(values: Array, element: Element) -> tuple[Array, Array, Array]:
@@ -133,22 +136,23 @@ def join_top(tokens: Array, raw: Array, element: Element) -> Array:
 
 
 def _token_tables() -> tuple[Array, Array, Array]:
+    """Of each token: the width of its raw bits, the residual without them, and their sign."""
     widths = np.zeros(256, np.int64)
     bases = np.zeros(256, np.int64)
-    negative = np.zeros(256, np.bool_)
+    signs = np.ones(256, np.int64)
     for token in range(256):
-        if token < _FIRST_SPLIT:
-            bases[token] = token + 1 >> 1
-            negative[token] = token & 1
-            continue
         rest = token - _FIRST_SPLIT
+        if rest < 0:
+            signs[token] = -1 if token & 1 else 1
+            bases[token] = int(signs[token]) * (token + 1 >> 1)
+            continue
+        signs[token] = -1 if rest & 1 else 1
         widths[token] = (rest >> 3) + _SPLIT_BITS - 3
-        bases[token] = (4 + (rest >> 1 & 3)) << int(widths[token])
-        negative[token] = rest & 1
-    return widths, bases, negative
+        bases[token] = int(signs[token]) * ((4 + (rest >> 1 & 3)) << int(widths[token]))
+    return widths, bases, signs
 
 
-RAW_WIDTHS, _BASES, _NEGATIVE = _token_tables()
+RAW_WIDTHS, _BASES, _SIGNS = _token_tables()
 
 
 class BitReader:
@@ -167,8 +171,13 @@ class BitReader:
         Raises:
             BadInputError: The bits end early.
         """
-        if not widths.size:
-            return np.zeros(0, np.int64)
+        values = np.zeros(widths.shape, np.int64)
+        (wide,) = widths.nonzero()  # of small residuals, few have raw bits
+        if wide.size:
+            values[wide] = self._gather(widths[wide])
+        return values
+
+    def _gather(self, widths: Array) -> Array:
         ends = np.cumsum(widths)
         if self._at + int(ends[-1]) > self._bits:
             raise damaged("raw bits end early")

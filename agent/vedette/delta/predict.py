@@ -195,9 +195,18 @@ def _finite(factors: Array) -> Array:
 def magnitude_side(image: Array, element: Element) -> Array:
     """0, 4, 8 or 12 by how large an integer is in its type."""
     magnitude = np.abs(image)
-    top = element.bits - 1
+    if element.size == 1:
+        sides: Array = _BYTE_SIDES.take(magnitude)
+        return sides
+    return _sides(magnitude, element.bits - 1)
+
+
+def _sides(magnitude: Array, top: int) -> Array:
     side = (magnitude > 0).astype(np.uint8) + (magnitude >= 1 << top - 4) + (magnitude >= 1 << top - 1)
     return (side * 4).astype(np.uint8)
+
+
+_BYTE_SIDES = _sides(np.arange(512), 7)  # a byte less a centre of a byte
 
 
 def magnitude_classes(op: Operation, rows: Array, columns: Array, block: Block) -> Array:

@@ -31,7 +31,8 @@ class Tables:
     def __init__(self, tables: Sequence[Table]) -> None:
         slots = max(1, len(tables)) * _SLOTS
         self.token = np.zeros(slots, np.uint8)
-        self.step = np.zeros(slots, np.uint32)
+        # As wide as the states: a cast in each step would cost more than the memory does.
+        self.step = np.zeros(slots, np.int64)
         for index, table in enumerate(tables):
             frequencies = np.array(table.frequencies, np.int64)
             starts = np.cumsum(frequencies) - frequencies
@@ -54,29 +55,35 @@ def decode(words: Array, states: Array, tables: Tables, table_of: Array) -> Arra
     slab = max(1, _SLAB_ELEMENTS // lanes) * lanes
     for start in range(0, table_of.size, slab):
         base = table_of[start : start + slab].astype(np.int64) << PROBABILITY_BITS
-        at = _decode_slab(base, state, words, at, tables.step)
-        tokens[start : start + slab] = tables.token[base]
+        near = words[at : at + base.size].astype(np.int64)  # a token takes at most one word
+        whole = base.size - base.size % lanes
+        used = _decode_rows(base[:whole].reshape(-1, lanes), state, near, 0, tables.step)
+        last = base[whole:]
+        used = _decode_rows(last.reshape(-1, max(1, last.size)), state[: last.size], near, used, tables.step)
+        at += used
+        tables.token.take(base, out=tokens[start : start + slab], mode="wrap")
     if at != words.size or (state != LOWER_BOUND).any():
         raise damaged("coded tokens do not come out even")
     return tokens
 
 
-def _decode_slab(base: Array, state: Array, words: Array, at: int, step_of: Array) -> int:
+def _decode_rows(base: Array, state: Array, words: Array, at: int, step_of: Array) -> int:
     """Turn each table's start in `base` into the slot that was hit; returns the words used so far."""
-    lanes = state.size
-    for start in range(0, base.size, lanes):
-        slots = base[start : start + lanes]
-        active = state[: slots.size]
-        slots += active & (_SLOTS - 1)
-        step = step_of.take(slots)
-        active >>= PROBABILITY_BITS
-        active *= step >> 16
-        active += step & 0xFFFF
-        (low,) = (active < LOWER_BOUND).nonzero()
+    step, spare = np.empty_like(state), np.empty_like(state)
+    for slots in base:
+        np.bitwise_and(state, _SLOTS - 1, out=spare)
+        np.add(slots, spare, out=slots)
+        step_of.take(slots, out=step, mode="wrap")  # slots are in range; "raise" would copy `out`
+        np.right_shift(step, 16, out=spare)
+        state >>= PROBABILITY_BITS
+        state *= spare
+        step &= 0xFFFF
+        state += step
+        (low,) = (state < LOWER_BOUND).nonzero()
         if low.size:
             used = at + low.size
             if used > words.size:
                 raise damaged("coded tokens end early")
-            active[low] = active[low] << 16 | words[at:used]
+            state[low] = state[low] << 16 | words[at:used]
             at = used
     return at

@@ -1,7 +1,7 @@
 """The engine worker process: one model generation, serving frames from shared memory.
 
-Started as `python -m vedette.engine.worker CONTROL_FD RESULTS_FD PULSE_FD PARENT_PID SPEC`. It never touches
-the network, and never holds a frame that it cannot account for: what it takes ends in exactly one message.
+Started by `worker_start`. It never touches the network, and never holds a frame that it cannot account for:
+what it takes ends in exactly one message.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from vedette.engine.messages import (
     WorkerSpec,
 )
 from vedette.engine.model import load_model
-from vedette.engine.priority import CpuPriority, cpu_wait_ns
+from vedette.engine.priority import cpu_wait_ns
 from vedette.engine.scheduler import Candidate, Scheduler
 from vedette.errors import FrameError, OutOfMemoryError, VedetteError
 from vedette.frame.channel import MAX_MESSAGE_BYTES, Channel, PeerGoneError
@@ -43,7 +43,10 @@ from vedette.wire.causes import DropCause, FailCause
 from vedette.wire.messages import Failure, LatencyMs, Result
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from vedette.engine.model import Model
+    from vedette.engine.priority import CpuPriority
     from vedette.frame.reader import Lease
 
 IDLE_BEAT_S = 0.5
@@ -83,6 +86,7 @@ class Worker:
         self._linger = Linger(usable_cpus=len(os.sched_getaffinity(0)))
         self._stopping = False
         self._failures_in_a_row = 0
+        self._last_failure = ""
 
     def serve(self) -> int:
         """Serve until told to stop or the daemon is gone.
@@ -93,7 +97,10 @@ class Worker:
         while not self._stopping:
             served = self._serve_one()
             if self._failures_in_a_row >= FAILURES_BEFORE_EXIT:
-                sys.stderr.write(f"{FAILURES_BEFORE_EXIT} frames in a row failed; a new process may help\n")
+                sys.stderr.write(
+                    f"{FAILURES_BEFORE_EXIT} frames in a row failed, the last for {self._last_failure}; "
+                    "a new process may help\n"
+                )
                 return EXIT_SICK
             now_ns = time.monotonic_ns()
             if not served:
@@ -290,7 +297,9 @@ class Worker:
         *,
         tensor: bool = False,
     ) -> None:
-        self._failures_in_a_row += cause in {FailCause.INFER, FailCause.OUT_OF_MEMORY}
+        if cause in {FailCause.INFER, FailCause.OUT_OF_MEMORY}:
+            self._failures_in_a_row += 1
+            self._last_failure = cause.value.replace("_", " ")
         failure = Failure(cause.value, detail[:500])
         ref, task = self._model.ref, self._model.task
         result = Result(1, camera.camera, seq, captured_ns, ref, task, file or UNSET, failed=failure)
@@ -338,12 +347,11 @@ def _fail_cause(error: VedetteError) -> FailCause:
     return FailCause.INFER
 
 
-def main(arguments: list[str]) -> int:
-    """Load, say READY, serve."""
-    control_fd, results_fd, pulse_fd, parent_pid = (int(a) for a in arguments[:4])
+def run(descriptors: Sequence[int], parent_pid: int, encoded: str, priority: CpuPriority) -> int:
+    """Load the WorkerSpec in `encoded`, say READY, serve; descriptors: control, results and pulse."""
     tie_to_parent(parent_pid)
-    spec = msgspec.json.decode(arguments[4], type=WorkerSpec)
-    priority = CpuPriority(spec.pace)
+    spec = msgspec.json.decode(encoded, type=WorkerSpec)
+    control_fd, results_fd, pulse_fd = descriptors
     control: Channel[ToWorker] = Channel.from_fd(control_fd, ToWorker)
     results: Channel[None] = Channel.from_fd(results_fd, FromWorkerResults)
     pulse = Pulse(pulse_fd)
@@ -360,6 +368,7 @@ def main(arguments: list[str]) -> int:
         return error.exit_code
     gc.collect()
     gc.freeze()
+    priority.loaded()
     pulse.beat(time.monotonic_ns())
     control.send(model.describe(can_serve=priority.can_serve))
     try:
@@ -368,7 +377,3 @@ def main(arguments: list[str]) -> int:
         return 0
     finally:
         model.close()
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

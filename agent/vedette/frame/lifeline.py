@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import mmap
 import os
 import signal
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from typing import NamedTuple
 
 PR_SET_PDEATHSIG = 1
-FRAMES_NICE = -10
 PULSE_BYTES = 4096
 W_ALIVE_NS, W_BUSY_SINCE_NS = 0, 1
 # The frame in hand: its number, when it was captured, and the length of its file's name in the second half.
@@ -42,25 +36,6 @@ def tie_to_parent(parent_pid: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     if os.getppid() != parent_pid:
         sys.exit(0)
-
-
-def put_frames_first(threads: Iterable[int] = (0,)) -> None:
-    """Ask the scheduler to run these threads before the daemon's housekeeping; allowed or not, nothing fails.
-
-    0 is the calling thread; those that it starts later inherit.
-
-    Without it a thread that keeps the daemon busy can hold a CPU for a whole time slice while a frame waits.
-    """
-    with contextlib.suppress(OSError):
-        for thread in threads:
-            os.setpriority(os.PRIO_PROCESS, thread, FRAMES_NICE)
-    set_group_nice(FRAMES_NICE)
-
-
-def set_group_nice(nice: int) -> None:
-    """Set the niceness of this session's group: where there are groups, a task's own counts only inside."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/autogroup").write_text(str(nice), encoding="ascii")
 
 
 class Pulse:

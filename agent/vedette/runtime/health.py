@@ -112,6 +112,7 @@ class ModelHealth:
             worker_deaths=tally.deaths,
             last_death=tally.last_death,
             constant_answers=self.scene_varied and tally.variety.constant,
+            varied=tally.variety.varied,
             given_up=self._given_up,
         )
 
@@ -239,4 +240,5 @@ class SlidingHealth:
                 p95_ms=Sketch.merged(span.work for span in spans).quantile(0.95),
                 worker_deaths=sum(span.deaths for span in spans),
                 last_death=next((s.last_death for s in reversed(spans) if s.last_death), ""),
+                varied=any(span.variety.varied for span in spans),
             )

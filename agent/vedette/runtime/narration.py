@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vedette.runtime.log import Level, LogLine
+from vedette.telemetry.summary import duration_text
 from vedette.update.causes import Result
 from vedette.update.phases import Phase
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from vedette.update.status import UpdateStatus
 
 FETCH_EVERY_S = 10.0
+TROUBLE_EVERY_S = 600.0
 
 _STEPS = {
     Phase.APPLY: "making its files",
@@ -38,23 +40,47 @@ class Narrator:
         self._status: UpdateStatus | None = None
         self._announced = ""
         self._fetch_said_ns = 0
+        self._waits_for = ""
+        self._waits_said_ns = 0
 
     def follow(self, status: UpdateStatus, now_ns: int) -> list[str]:
         """The lines that are due, on the monotonic clock."""
         before, self._status = self._status, status
         if before is None:
-            return [f"update: {note}" for note in status.notes]
+            return [*(f"update: {note}" for note in status.notes), *self._resumed(status)]
         lines = self._beginning(status, now_ns)
         if status.phase is not before.phase:
             lines += self._step(status)
         elif status.phase is Phase.FETCH and now_ns - self._fetch_said_ns >= FETCH_EVERY_S * 1e9:
             self._fetch_said_ns = now_ns
             lines.append(f"update: fetched {progress_text(status)}")
+        lines += self._waiting(status, now_ns)
         if status.last_result is not None and status.last_result != before.last_result:
             lines.append(f"update: {result_text(status.last_result, self._name_of)}")
+        if status.changes and status.changes != before.changes:
+            lines.append(f"update: attention, {status.changes}")
         if status.trouble and status.trouble != before.trouble:
             lines.append(LogLine(Level.WARNING, f"update: {status.trouble}"))
         return lines
+
+    def _resumed(self, status: UpdateStatus) -> list[str]:
+        """The update that the agent found under way when it started."""
+        candidate = status.candidate
+        if candidate is None or status.phase in _NOT_TAKEN_UP:
+            return []
+        self._announced = status.update_id
+        phase = status.phase.value.replace("_", " ")
+        return [f"update: {self._name_of(candidate.sha256)} by rollout {candidate.rollout} goes on: {phase}"]
+
+    def _waiting(self, status: UpdateStatus, now_ns: int) -> list[str]:
+        """Why a fetch does not go on, and when it does: when that is new, and then now and then."""
+        if status.phase is not Phase.FETCH or status.next_try_s is None or not status.detail:
+            return []
+        rested = now_ns - self._waits_said_ns >= TROUBLE_EVERY_S * 1e9
+        if status.detail == self._waits_for and not rested:
+            return []
+        self._waits_for, self._waits_said_ns = status.detail, now_ns
+        return [f"update: {status.detail}; tried again in {duration_text(status.next_try_s)}"]
 
     def _beginning(self, status: UpdateStatus, now_ns: int) -> list[str]:
         """Once for each update, whichever of its phases is seen first."""

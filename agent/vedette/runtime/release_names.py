@@ -38,8 +38,14 @@ class ReleaseNames:
             self._known[sha256] = ModelState(*found, sha256)
         return self._known[sha256]
 
+    def learn(self, status: UpdateStatus) -> None:
+        """Take over what the record calls releases whose files are gone."""
+        named = [status.candidate, status.last_result, *status.blacklist]
+        self._known.update({one.sha256: one.name for one in named if one is not None and one.name})
+
     def of_all(self, status: UpdateStatus) -> dict[str, str]:
         """The names of everything that a status speaks of."""
+        self.learn(status)
         named = {
             model.sha256 for model in (status.active, status.previous, status.candidate) if model is not None
         }

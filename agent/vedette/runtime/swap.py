@@ -283,7 +283,9 @@ class Swap:
             self._health.give_up()
             self.state = step(self.state, SwapEvent.NEW_LOST)
             self._use_sliding(self._old_sliding or SlidingHealth(self._clock, self._plan.baseline_s))
-            text = f"the new model died in its trial; {Path(old.spec.bundle).name} serves again"
+            ready = None if old.worker is None else old.worker.ready
+            name = "the model before" if ready is None else f"{ready.model.name} {ready.model.version}"
+            text = f"the new model died in its trial; {name} serves again"
             self._say(LogLine(Level.WARNING, text))
             return old
         return None

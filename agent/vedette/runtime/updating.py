@@ -12,6 +12,7 @@ from vedette.clock import SystemClock
 from vedette.errors import BadInputError, StorageError, UnavailableError
 from vedette.runtime.log import Level, LogLine
 from vedette.runtime.narration import Narrator, short_text
+from vedette.runtime.queue_watch import QueueWatch
 from vedette.runtime.release_names import ReleaseNames
 from vedette.runtime.roads import Roads
 from vedette.trust.wall_clock import SystemWallClock
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from vedette.runtime.daemon import Daemon
     from vedette.runtime.plan import RunPlan, UpdatePlan
     from vedette.runtime.ways import BlockWay
+    from vedette.telemetry.ledger import CameraCounts
 
 FIRST_LOOK_S = 60.0
 ANSWER_WITHIN_S = 20.0
@@ -44,9 +46,15 @@ class Updates:
     """Updates as the rest of the daemon sees them; without a thread `reason` says why there are none."""
 
     def __init__(
-        self, roads: Roads, thread: UpdateThread | None, names: ReleaseNames | None, reason: str
+        self,
+        roads: Roads,
+        thread: UpdateThread | None,
+        names: ReleaseNames | None,
+        reason: str,
+        watch: QueueWatch | None = None,
     ) -> None:
         self._roads = roads
+        self._watch = watch
         self._thread = thread
         self._names = names
         self._reason = reason
@@ -56,8 +64,13 @@ class Updates:
 
     def tick(self, now_ns: int, say: Callable[[str], None]) -> None:
         """Say what is new; on the supervisor's thread, `now_ns` is monotonic."""
+        if self._watch is not None:
+            self._watch.tick(now_ns)
         if self._thread is not None:
-            for line in self._narrator.follow(self._thread.driver.snapshot(), now_ns):
+            update = self._thread.driver.snapshot()
+            if self._names is not None:
+                self._names.learn(update)
+            for line in self._narrator.follow(update, now_ns):
                 say(line)
             fault = self._roads.log.fault
             if fault and fault != self._fault_said:
@@ -104,13 +117,16 @@ class Updates:
         return self._roads.log.clock_doubt
 
     def check(self) -> str:
-        """Look for updates now.
+        """Look for updates now; what became of what was found.
 
         Raises:
-            UnavailableError: There can be none.
+            BadInputError: What was found was refused.
+            UnavailableError: There can be none, or the repository is away.
         """
-        self._driver().announce()
-        return "looking now"
+        try:
+            return self._driver().check().result(ANSWER_WITHIN_S)
+        except FutureTimeoutError:
+            return f"no answer within {ANSWER_WITHIN_S:.0f} s; it goes on, watch `vedette-agent status`"
 
     def abort(self) -> str:
         """Stop the update under way; the machine's word for it.
@@ -142,7 +158,10 @@ class Updates:
         try:
             return self._driver().import_from(self._roads.folder(path)).result(ANSWER_WITHIN_S)
         except FutureTimeoutError:
-            return "not looked at yet: the update under way goes first; watch `vedette-agent status`"
+            return (
+                f"no answer within {ANSWER_WITHIN_S:.0f} s: a look or a step of an update goes first; watch "
+                "`vedette-agent status`"
+            )
 
     def _driver(self) -> UpdateDriver:
         if self._thread is None:
@@ -165,10 +184,11 @@ class OpenedUpdates(NamedTuple):
         """Give the daemon its update thread."""
         if self.opened is None:
             return Updates(self.roads, None, None, self.reason)
-        driver = _build_driver(plan, self.plan, self.opened, self.roads, daemon)
+        watch = _watch_queues(daemon)
+        driver = _build_driver(plan, self.plan, self.opened, self.roads, daemon, watch)
         thread = UpdateThread(driver, ended=daemon.wake)
         daemon.companions.append(thread)
-        return Updates(self.roads, thread, ReleaseNames(self.opened), "")
+        return Updates(self.roads, thread, ReleaseNames(self.opened), "", watch)
 
 
 def open_updates(plan: UpdatePlan, factory: Path, blocks: BlockWay | None = None) -> OpenedUpdates:
@@ -177,7 +197,7 @@ def open_updates(plan: UpdatePlan, factory: Path, blocks: BlockWay | None = None
     `blocks` is the way by MQTT, where there is one.
 
     Raises:
-        ConfigError: The first root metadata is not there, or the repository's URL is none.
+        ConfigError: The repository's URL is none.
         UnavailableError: Another agent uses the state folder.
     """
     # Files of bundles are opened below real paths only, so that no link leads out of one.
@@ -203,10 +223,24 @@ def _best_proven(plan: UpdatePlan, factory: Path) -> Path:
         return factory
 
 
-def _build_driver(
-    plan: RunPlan, update: UpdatePlan, opened: OpenedState, roads: Roads, daemon: Daemon
+def _watch_queues(daemon: Daemon) -> QueueWatch:
+    def counts_of_live() -> dict[str, CameraCounts]:
+        counts = daemon.ledger.snapshot().cameras
+        return {camera.name: counts[camera.name] for camera in daemon.cameras if camera.live}
+
+    return QueueWatch(counts_of_live)
+
+
+def _build_driver(  # noqa: PLR0917 - what a daemon brings along
+    plan: RunPlan,
+    update: UpdatePlan,
+    opened: OpenedState,
+    roads: Roads,
+    daemon: Daemon,
+    watch: QueueWatch,
 ) -> UpdateDriver:
     """The driver over the real world and the daemon's live model."""
+    hot = thermal_veto()
 
     def production() -> str | None:
         ready = daemon.generation.ready
@@ -225,8 +259,11 @@ def _build_driver(
             window=None if update.window is None else parse_window(update.window),
             load_timeout_s=plan.load_timeout_s,
         ),
-        veto=thermal_veto(),
+        veto=lambda: hot()._replace(queue_full=watch.overloaded()),
         production=production,
+        reach=roads.reaches_server,
         space=DiskSpace(update.state_dir, reserve_bytes=update.reserve_bytes),
+        interruption=roads.interruption,
+        linked=plan.link is not None,
     )
     return UpdateDriver(DriverParts(opened, ports))

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from vedette.frame.lifeline import HeldFrame
     from vedette.frame.ring import Ring
 
-WORKER_MODULE = "vedette.engine.worker"
+WORKER_MODULE = "vedette.engine.worker_start"
 # A worker says that it lives every half second while idle; this much silence beyond the limit is a hang.
 IDLE_GRACE_S = 2.0
 
@@ -101,6 +101,7 @@ class WorkerProcess:
                     str(results_theirs.fileno()),
                     str(self._pulse.fd),
                     str(os.getpid()),
+                    spec.pace.value,
                     msgspec.json.encode(spec).decode(),
                 ],
                 pass_fds=(control_theirs.fileno(), results_theirs.fileno(), self._pulse.fd),

@@ -16,7 +16,8 @@ import msgspec
 from vedette.clock import SystemClock
 from vedette.errors import SourceLostError, UnavailableError, VedetteError
 from vedette.frame.channel import Channel, PeerGoneError
-from vedette.frame.lifeline import put_frames_first, tie_to_parent
+from vedette.frame.cpu_share import put_frames_first
+from vedette.frame.lifeline import tie_to_parent
 from vedette.frame.producer import RingProducer
 from vedette.frame.ring import Ring, RingHandles
 from vedette.source.messages import (

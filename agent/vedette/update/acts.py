@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from vedette.update import effects as ef
 from vedette.update.causes import Cause
+from vedette.update.guards import MAX_CYCLES, rest_s
 from vedette.update.record import REUSE, Rung, Stage, UpdateRecord
 
 if TYPE_CHECKING:
@@ -45,8 +46,8 @@ def refresh(_record: UpdateRecord, _event: ev.Event) -> Effects:
 
 
 def tidy(record: UpdateRecord, _event: ev.Event) -> Effects:
-    """Collect what nothing names any more."""
-    return (ef.CollectGarbage(_kept(record)),)
+    """Collect what nothing names any more; while no model is proven, any bundle may be the way back (I1)."""
+    return (ef.CollectGarbage(_kept(record), bundles=record.active is not None),)
 
 
 def recover(record: UpdateRecord, event: ev.Event) -> Effects:
@@ -86,6 +87,14 @@ def tell_lost(record: UpdateRecord, event: ev.Event) -> Effects:
 def look_later(_record: UpdateRecord, _event: ev.Event) -> Effects:
     """The repository was away."""
     return (ef.Schedule(AWAY_DELAY_S),)
+
+
+def end(record: UpdateRecord, event: ev.Event) -> Effects:
+    """Tidy up; what failed for a fault that is not its own is looked at again before the next poll."""
+    if not record.cycles:
+        return tidy(record, event)
+    soon_s = AWAY_DELAY_S * 3.0 ** min(record.cycles, MAX_CYCLES)
+    return (*tidy(record, event), ef.Schedule(max(soon_s, rest_s(record.cycles))))
 
 
 def defer(_record: UpdateRecord, event: ev.PlanDeferred) -> Effects:

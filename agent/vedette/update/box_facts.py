@@ -44,8 +44,11 @@ def read_box(*, accelerators: tuple[str, ...], plugins: Mapping[str, str]) -> Bo
 
 def usable_codecs() -> frozenset[Codec]:
     """What can be decoded here; zstd needs a package."""
-    missing = set() if importlib.util.find_spec("zstandard") else {Codec.ZSTD}
-    return frozenset(set(Codec) - missing)
+    try:
+        found = importlib.util.find_spec("backports.zstd")
+    except ModuleNotFoundError:  # nothing of the namespace is there
+        found = None
+    return frozenset(set(Codec) if found else set(Codec) - {Codec.ZSTD})
 
 
 def memory_mb() -> int:

@@ -8,23 +8,27 @@ from typing import TYPE_CHECKING, Any
 from vedette.errors import BundleError, InternalError, RecordSchemaError, StorageError
 from vedette.update import effects as ef
 from vedette.update import events as ev
+from vedette.update.answer_changes import class_change, read_answers, task_change
 from vedette.update.causes import Cause
 from vedette.update.jobs import Job, Wait
 from vedette.update.outbox import Notice
 from vedette.wire.rollout import Guards, Window
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
     from concurrent.futures import Future
+    from pathlib import Path
 
     from vedette.trust.offer import Offer
     from vedette.update.driver_parts import DriverParts
     from vedette.update.looking import Standing
     from vedette.update.record import UpdateRecord
     from vedette.update.slots import Slots
+    from vedette.wire.release import ReleaseManifest
 
 MARKER_RETRY_S = 30.0
 SETTLE_S = 0.25
+LOOK_S = 0.25
 # For a trial whose offer a damaged disk has lost: the defaults of the wire.
 _WINDOW, _GUARDS = Window(600.0, 200, 86400.0), Guards()
 
@@ -42,6 +46,7 @@ class Carrying:
         self.abort_answer: Future[str] | None = None
         self.unavailable = False
         self.lost_notices = 0
+        self.changes = ""  # what the candidate changes of the answers
         self._acts: dict[type[ef.Effect], Callable[[Any], None]] = {
             ef.Persist: lambda _effect: None,  # the driver has done it, before anything else
             ef.RefreshTrust: self._refresh,
@@ -86,20 +91,21 @@ class Carrying:
     # Looking and planning ---------------------------------------------------------------------------------
 
     def _refresh(self, _effect: ef.RefreshTrust) -> None:
-        for event in self._looking.look(self.record):
-            self._emit(event)
+        self._looking.begin()
 
     def _plan(self, _effect: ef.MakePlan) -> None:
         offer = self._looking.latest
         if offer is None:
             raise InternalError("a plan is wanted without an offer")
-        self._looking.offer = offer
+        self._looking.take_up(offer)
+        self.changes = ""
         self._slots.begin_work(self._parts.planning.plan(offer))
 
     def _await_go(self, _effect: ef.AwaitGo) -> None:
-        def ask() -> Standing:
-            for event in self._looking.look(self.record):
-                self._emit(event)
+        def ask() -> Generator[Wait, None, Standing]:
+            self._looking.begin()
+            while self._looking.under_way:
+                yield Wait(LOOK_S)
             return self._looking.standing()
 
         self._slots.begin_work(self._parts.planning.await_go(settled=self._settled, ask=ask))
@@ -113,7 +119,7 @@ class Carrying:
                 self._parts.fetching.discard(self.record, offer.manifest, effect.files)
 
     def _fetch(self, effect: ef.Fetch) -> None:
-        fetcher = self._looking.road.fetcher
+        fetcher = self._looking.fetcher()
         self._with_offer(
             lambda offer: self._parts.fetching.fetch(
                 self.record.update_id, fetcher, offer.manifest, effect.blobs, effect.max_bytes
@@ -122,7 +128,9 @@ class Carrying:
 
     def _verify_patches(self, effect: ef.VerifyPatches) -> None:
         self._with_offer(
-            lambda offer: self._parts.fetching.verify(self.record.update_id, offer.manifest, effect.blobs)
+            lambda offer: self._parts.fetching.verify(
+                self.record.update_id, offer.manifest, effect.blobs, place=self._looking.road.place
+            )
         )
 
     def _apply(self, effect: ef.Apply) -> None:
@@ -141,6 +149,9 @@ class Carrying:
                 bundle = self._parts.opened.store.verify(effect.sha256).bundle
             except (BundleError, StorageError) as error:
                 return ev.PreflightFailed(Cause.HASH_MISMATCH, error.cause)
+            refused = self._compare(bundle, offer.manifest)
+            if refused:
+                return ev.PreflightFailed(Cause.WRONG_DEVICE, refused)
             return (
                 yield from self._parts.preflight.run(
                     bundle,
@@ -151,6 +162,22 @@ class Carrying:
             )
 
         self._with_offer(job)
+
+    def _compare(self, candidate: Path, manifest: ReleaseManifest) -> str:
+        """Why readers of the answers could not take the candidate's; what they should know is told."""
+        active = self.record.active
+        if active is None:
+            return ""
+        try:
+            before = read_answers(self._parts.serving.locate(active.sha256)[0])
+            after = read_answers(candidate)
+        except (BundleError, StorageError):  # whatever it is, whoever loads it will say so
+            return ""
+        refused = "" if manifest.other_task else task_change(before, after)
+        self.changes = "" if refused else class_change(before, after)
+        if self.changes:
+            self.notice(Cause.LABELS_CHANGED, f"{manifest.name} {manifest.version}: {self.changes}")
+        return refused
 
     def _with_offer(self, job: Callable[[Offer], Job]) -> None:
         """Begin work that needs the offer, which a damaged disk may have lost over a restart."""
@@ -226,6 +253,8 @@ class Carrying:
         opened = self._parts.opened
         with contextlib.suppress(StorageError, RecordSchemaError):
             opened.store.open()
+            if not effect.bundles:
+                return
             named = {
                 model.sha256
                 for record in opened.journal.references()
@@ -240,6 +269,7 @@ class Carrying:
         except StorageError:
             self._emit(ev.ReportUnstored())
         else:
+            self._looking.rest()
             self._emit(ev.ReportStored())
 
     def _answer_abort(self, effect: ef.AnswerAbort) -> None:

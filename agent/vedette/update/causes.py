@@ -50,7 +50,9 @@ class Cause(str, Enum):
     TRIAL_TIMEOUT = "trial_timeout"
     STATE_LOST = "state_lost"
     TRANSITION_BUDGET = "transition_budget"
+    LABELS_CHANGED = "labels_changed"  # of a notice: the update goes on
 
 
-# Faults of the road or the disk, not of the release: the same offer may be tried again, within bounds.
-RETRYABLE = frozenset({Cause.CONNECTIVITY_LOST, Cause.IO_ERROR, Cause.NO_SPACE})
+# Faults of the road, the disk or a box short of memory, not of the release: the same offer may be tried
+# again, within bounds. A candidate that ran out of memory itself is on the blacklist, which counts first.
+RETRYABLE = frozenset({Cause.CONNECTIVITY_LOST, Cause.IO_ERROR, Cause.NO_SPACE, Cause.OOM})

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from vedette.errors import InternalError
-from vedette.update.causes import RETRYABLE, Cause, Result
-from vedette.update.guards import TRIES, lower_word, refusal_word
+from vedette.update.causes import Cause, Result
+from vedette.update.guards import TRIES, lower_word, may_come_again, refusal_word
 from vedette.update.record import (
     MAX_BLACKLIST,
     MAX_DETAIL_CHARS,
@@ -68,6 +68,7 @@ def take_up(record: UpdateRecord, event: ev.Offered) -> UpdateRecord:
         offered=event.mark,
         shadow=event.shadow,
         rollback_of=event.rollback_of,
+        name=event.name,
     )
     return replace(note_mark(record, event), candidate=candidate, queued=None)
 
@@ -78,6 +79,11 @@ def queue(record: UpdateRecord, event: ev.Offered) -> UpdateRecord:
     return replace(note_mark(record, event), queued=newest)
 
 
+def put_off(record: UpdateRecord, event: ev.PlanDeferred) -> UpdateRecord:
+    """For whoever asks: why not now."""
+    return replace(record, detail=event.reason[:MAX_DETAIL_CHARS])
+
+
 def begin(record: UpdateRecord, event: ev.Planned) -> UpdateRecord:
     """The update starts, with its plan."""
     files = tuple(
@@ -85,23 +91,29 @@ def begin(record: UpdateRecord, event: ev.Planned) -> UpdateRecord:
         for progress in event.files
     )
     named = replace(record, files=files, bytes_limit=event.bytes_limit, update_id=_new_id(record))
-    return replace(named, tries_left=TRIES)
+    return replace(named, tries_left=TRIES, detail="")
 
 
 def fetched(record: UpdateRecord, event: ev.Fetched) -> UpdateRecord:
-    """Wanted blobs are there."""
-    return _advance(_moved(record, event.fetched_bytes), Stage.WANTED)
+    """Wanted blobs are there; what kept them from coming is over."""
+    moved = _moved(record, event.fetched_bytes)
+    return _advance(replace(moved, cause=None, detail=""), Stage.WANTED)
 
 
 def stalled(record: UpdateRecord, event: ev.FetchStalled) -> UpdateRecord:
     """One round is used up."""
     moved = _moved(record, event.fetched_bytes)
-    return replace(moved, fetch_rounds=record.fetch_rounds + 1)
+    return replace(
+        moved,
+        fetch_rounds=record.fetch_rounds + 1,
+        cause=Cause.CONNECTIVITY_LOST,
+        detail=event.detail[:MAX_DETAIL_CHARS],
+    )
 
 
 def lost(record: UpdateRecord, event: ev.FetchLost) -> UpdateRecord:
     """Files without their blobs go on to their full encodings; the others stay to be fetched."""
-    return _fall_back(_moved(record, event.fetched_bytes), event.files)
+    return _fall_back(_why(_moved(record, event.fetched_bytes), event), event.files)
 
 
 def patches_checked(record: UpdateRecord, _event: ev.PatchesGood) -> UpdateRecord:
@@ -111,7 +123,7 @@ def patches_checked(record: UpdateRecord, _event: ev.PatchesGood) -> UpdateRecor
 
 def patches_sorted(record: UpdateRecord, event: ev.PatchesBad) -> UpdateRecord:
     """Bad blobs are fetched again, as full ones; the others are good."""
-    return _fall_back(_advance(record, Stage.FETCHED, but=event.files), event.files)
+    return _fall_back(_why(_advance(record, Stage.FETCHED, but=event.files), event), event.files)
 
 
 def made(record: UpdateRecord, _event: ev.Applied) -> UpdateRecord:
@@ -200,14 +212,13 @@ def lose_model(record: UpdateRecord, _event: ev.Event) -> UpdateRecord:
 
 
 def found_model(record: UpdateRecord, event: ev.ProvenServes) -> UpdateRecord:
-    """What serves is the active model."""
+    """What serves is the active model; what comes after it in the store is the next to fall back to."""
     if record.active is not None and record.active.sha256 == event.sha256:
         return replace(record, rung=Rung.ACTIVE)
-    active = ModelRef(event.sha256, event.counter)
-    previous = (
-        None if record.previous is not None and record.previous.sha256 == event.sha256 else record.previous
-    )
-    return replace(record, active=active, previous=previous, rung=Rung.ACTIVE)
+    previous = record.previous
+    if previous is None or previous.sha256 == event.sha256:
+        previous = event.next_best
+    return replace(record, active=ModelRef(event.sha256, event.counter), previous=previous, rung=Rung.ACTIVE)
 
 
 def top_rung(record: UpdateRecord, _event: ev.Event) -> UpdateRecord:
@@ -232,7 +243,7 @@ def condemn(
 
 
 def ends(
-    result: Result, cause: Cause | None = None, *, blacklist: bool = False
+    result: Result, cause: Cause | None = None, *, blacklist: bool = False, undelivered: bool = False
 ) -> Callable[[UpdateRecord, ev.Event], UpdateRecord]:
     """The update has its one result; the candidate is named by the report alone from here on."""
 
@@ -254,6 +265,8 @@ def ends(
             offered=candidate.offered,
             serving="" if record.active is None else record.active.sha256,
             bytes_fetched=record.bytes_fetched,
+            undelivered=undelivered,
+            name=candidate.name,
         )
         space = getattr(event, "space_wanted_bytes", 0)
         done = replace(forget_update(record), transitions_used=record.transitions_used)
@@ -306,7 +319,7 @@ def file_report(record: UpdateRecord, _event: ev.Event) -> UpdateRecord:
         raise InternalError("a report was stored that the record does not have")
     last = record.last
     again = last is not None and (last.sha256, last.offered) == (report.sha256, report.offered)
-    cycles = (record.cycles + 1 if again else 1) if report.cause in RETRYABLE else 0
+    cycles = (record.cycles + 1 if again else 1) if may_come_again(report) else 0
     return replace(forget_update(record), last=report, cycles=cycles, queued=None)
 
 
@@ -338,13 +351,19 @@ def _notice(record: UpdateRecord, word: str) -> UpdateRecord:
 
 def _blacklist(record: UpdateRecord, cause: Cause) -> UpdateRecord:
     candidate = _candidate(record)
-    entry = Blacklisted(candidate.sha256, max(record.seen, candidate.offered), candidate.rollout, cause)
+    offered = max(record.seen, candidate.offered)
+    entry = Blacklisted(candidate.sha256, offered, candidate.rollout, cause, candidate.name)
     others = tuple(old for old in record.blacklist if old.sha256 != candidate.sha256)
     return replace(record, blacklist=(*others, entry)[-MAX_BLACKLIST:])
 
 
 def _moved(record: UpdateRecord, fetched_bytes: int) -> UpdateRecord:
     return replace(record, bytes_fetched=record.bytes_fetched + max(fetched_bytes, 0))
+
+
+def _why(record: UpdateRecord, event: ev.FetchLost | ev.PatchesBad) -> UpdateRecord:
+    """For whoever asks meanwhile: why it is fetched in another way."""
+    return replace(record, cause=_cause(record, event), detail=event.detail[:MAX_DETAIL_CHARS])
 
 
 def _advance(record: UpdateRecord, stage: Stage, *, but: tuple[int, ...] = ()) -> UpdateRecord:

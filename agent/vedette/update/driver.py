@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vedette.errors import BundleError, StorageError
+from vedette.errors import BundleError, StorageError, UnavailableError
 from vedette.fsops import Point
 from vedette.update import effects as ef
 from vedette.update import events as ev
@@ -22,9 +22,9 @@ from vedette.update.guards import TRIES
 from vedette.update.jobs import NOW, Wait
 from vedette.update.machine import step
 from vedette.update.mailbox import Mailbox
-from vedette.update.phases import AWAY, HOME, Phase
+from vedette.update.phases import AWAY, HOME, LIVE, STAGED, Phase
 from vedette.update.slots import Slots
-from vedette.update.status import UpdateStatus, describe
+from vedette.update.status import FetchState, UpdateStatus, describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +43,9 @@ MUTE_S = 300.0  # a restart of the worker may have to compile a model again
 STATUS_S = 0.5
 DEAF_LOOK_S = 30.0  # an announcement in the phases that take none is remembered for so long
 _DEAF = (Phase.CONFIRM, Phase.ROLLBACK, Phase.REPORT)
+_LOOKS = (*HOME, Phase.DEFERRED, *STAGED, *LIVE)
+_TAKES_OFFERS = (Phase.TRUST, *STAGED, *LIVE, *_DEAF)
+_QUIET = {ef.Persist, ef.RefreshTrust, ef.StoreNotice}  # what may be done beside a fetch
 _SERVES = (ef.ServeActive, ef.ServeConfirmed, ef.ServeFactory)
 
 
@@ -67,7 +70,7 @@ class UpdateDriver:
         self._parts = parts
         self._ports = parts.ports
         self._clock = parts.ports.clock
-        self.mailbox = Mailbox()
+        self.mailbox = Mailbox(self._ports.interruption)
         self._record = parts.opened.record
         self._must_reset = parts.opened.must_reset
         self._events: deque[ev.Event] = deque()
@@ -76,6 +79,7 @@ class UpdateDriver:
         self._carrying.schedule = self._schedule
         parts.fetching.breathe = self._breathe
         self.moved: Callable[[UpdateRecord, UpdateRecord], None] = lambda _before, _after: None
+        parts.looking.ended = self.mailbox.poke
         self._again: tuple[int, ef.Effect] | None = None
         self._stuck: _Stuck | None = None
         self._trouble = ""
@@ -98,12 +102,23 @@ class UpdateDriver:
         self.mailbox.announce(announced or ev.Announced())
 
     def abort(self) -> Future[str]:
-        """Stop the update under way; the future will hold `accepted` or why not."""
+        """Stop the update under way; the future will hold `accepted` or why not.
+
+        A fetch or a look that is blocked by a server ends at once.
+        """
         return self.mailbox.abort()
 
+    def check(self) -> Future[str]:
+        """Look now, and wait for nothing that an update waits for; the future will hold what comes of it."""
+        return self.mailbox.look()
+
     def import_from(self, road: Road) -> Future[str]:
-        """Look, and fetch, by another road than the usual one; the future will hold what was found there."""
-        return self.mailbox.take_road(road)
+        """Look, and fetch, by another road than the usual one; the future will hold what comes of it."""
+        return self.mailbox.look(road)
+
+    def leave(self) -> None:
+        """The end is near: begin no fetch any more, and give up the one under way; what came is kept."""
+        self._ports.interruption.set(for_good=True)
 
     def snapshot(self) -> UpdateStatus:
         """How updates stand, as of a moment ago."""
@@ -145,25 +160,57 @@ class UpdateDriver:
         self._slots.end_work()
         self._slots.end_serving()
         self.mailbox.close()
+        self._parts.replies.fail(UnavailableError("updates are stopping", cure="ask again later"))
         self._parts.opened.close()
 
     def _next_event(self) -> ev.Event | None:
         if self._stuck is not None:
             return self._stuck.event if self._clock.monotonic_ns() >= self._stuck.due_ns else None
+        self._collect()
         if self._events:
             return self._events.popleft()
-        taken = self.mailbox.take()
+        taken = self.mailbox.take(looks=self._may_look())
         if taken is None:
             return None
-        if taken.road is not None:
-            self._parts.looking.take_road(taken.road, taken.answer)
-        elif taken.answer is not None:
+        if isinstance(taken.event, ev.Aborted):
             self._carrying.abort_answer = taken.answer
+            return taken.event
+        if taken.answer is not None:
+            self._parts.replies.wait_for(taken.answer)
+            self._parts.looking.ask(taken.road)
+        self._hurry()
         return taken.event
+
+    def _collect(self) -> None:
+        """What a look found, as soon as the machine is where it takes it."""
+        looking = self._parts.looking
+        if self._events or not looking.ready:
+            return
+        if self._record.phase in (*HOME, Phase.DEFERRED):  # it was begun in an update that has ended since
+            self._events.append(ev.Announced())
+        elif self._record.phase in _TAKES_OFFERS:
+            self._events.extend(looking.collect(self._record))
+
+    def _can_collect(self) -> bool:
+        takes = self._record.phase in (*HOME, Phase.DEFERRED, *_TAKES_OFFERS)
+        return takes and self._parts.looking.ready
+
+    def _may_look(self) -> bool:
+        """Whether a request to look would be taken up, and now; else it waits in its box."""
+        return self._record.phase in _LOOKS and not self._parts.looking.under_way
+
+    def _hurry(self) -> None:
+        """Somebody says that things have changed: what waits for a server is tried now."""
+        if self._record.phase is not Phase.FETCH:
+            return
+        self._slots.hurry_work()
+        if self._again is not None:
+            self._again = (self._clock.monotonic_ns(), self._again[1])
 
     def _take(self, event: ev.Event) -> None:
         """Step, make it durable, then do what follows, in order."""
         before = self._record
+        looks_already = self._parts.looking.under_way
         after, effects = step(before, event)
         if effects and isinstance(effects[0], ef.Persist):
             try:
@@ -173,13 +220,14 @@ class UpdateDriver:
                 return
         self._let_go()
         self._record = self._carrying.record = after
+        self._parts.replies.follow(before, event, after)
         if after.active is not None:
             self._carrying.unavailable = False
         if after.phase is not before.phase:
             self._slots.end_work()
             self._again = None
             self.moved(before, after)
-        elif isinstance(event, ev.Announced) and after.phase in _DEAF:
+        elif isinstance(event, ev.Announced) and (after.phase in _DEAF or looks_already):
             self._schedule(ef.Schedule(DEAF_LOOK_S))
         for effect in effects:
             self._carrying.carry_out(effect)
@@ -256,13 +304,26 @@ class UpdateDriver:
             self._status = self._describe()
         if self._stuck is not None:
             return now_ns >= self._stuck.due_ns
-        return bool(self._events) or self.mailbox.waiting()
+        self._take_quietly()
+        return bool(self._events) or self.mailbox.waiting(looks=self._may_look())
+
+    def _take_quietly(self) -> None:
+        """Take what costs the fetch under way nothing: a look that begins, or that found nothing new."""
+        self._collect()
+        announced = None if self._events else self.mailbox.take_announced()
+        if announced is not None:
+            self._events.append(announced)
+        while self._events and self._stuck is None:
+            after, effects = step(self._record, self._events[0])
+            if after.phase is not self._record.phase or any(type(one) not in _QUIET for one in effects):
+                return
+            self._take(self._events.popleft())
 
     def _until_next(self) -> Wait:
         due_ns = self._slots.due_ns()
         if self._stuck is not None:
             due_ns.append(self._stuck.due_ns)
-        elif self._events or self.mailbox.waiting():
+        elif self._events or self.mailbox.waiting(looks=self._may_look()) or self._can_collect():
             return NOW
         else:
             due_ns.append(self._look_ns)
@@ -274,7 +335,12 @@ class UpdateDriver:
         return Wait(max(0.0, wait_ns / 1e9), self._slots.fd())
 
     def _watch_proven(self) -> None:
-        """A proven model that fell silent for good, or whose files rotted, is a fact for the machine."""
+        """A proven model that fell silent for good, or whose files rotted, is a fact for the machine.
+
+        What a job has just said comes first: said twice, one fault would cost two rungs of the ladder.
+        """
+        if self._events:
+            return
         now_ns = self._clock.monotonic_ns()
         record, serving = self._record, self._parts.serving
         if now_ns < self._proven_look_ns or record.active is None or record.phase not in (*HOME, *AWAY):
@@ -295,16 +361,34 @@ class UpdateDriver:
         self._mute_since_ns = None
         self._events.append(bad)
 
+    def _next_try_s(self) -> float | None:
+        """When what is waited for is tried again; None while nothing is."""
+        if self._again is not None:
+            return self._until_s(self._again[0])
+        if self._record.phase is Phase.DEFERRED:
+            return self._until_s(self._look_ns)
+        if self._record.phase is Phase.FETCH and self._parts.fetching.fault:
+            return self._slots.work_due_s()
+        return None
+
+    def _until_s(self, due_ns: int) -> float:
+        return max(0.0, (due_ns - self._clock.monotonic_ns()) / 1e9)
+
     def _describe(self) -> UpdateStatus:
         offer = self._parts.looking.offer
         trouble = self._trouble
         if not trouble and self._carrying.unavailable:
             trouble = "no model is good; an update may bring one"
+        fetching = self._parts.fetching
         return describe(
             self._record,
             None if offer is None or self._record.candidate is None else offer.manifest,
-            moved_bytes=self._parts.fetching.moved_bytes,
-            next_look_s=max(0.0, (self._look_ns - self._clock.monotonic_ns()) / 1e9),
+            fetching=FetchState(fetching.moved_bytes, fetching.held_bytes, fetching.fault),
+            next_look_s=self._until_s(self._look_ns),
+            next_try_s=self._next_try_s(),
+            looking_s=self._parts.looking.since_s,
             trouble=trouble,
             notes=tuple(self._parts.opened.notes),
+            watched=self._parts.serving.watched,
+            changes=self._carrying.changes if self._record.candidate is not None else "",
         )

@@ -7,16 +7,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from vedette.frame.ring import available_bytes
+from vedette.update.background import in_thread
 from vedette.update.box_facts import boot_id
 from vedette.update.effects_fetching import Fetching
 from vedette.update.effects_making import Making
 from vedette.update.effects_serving import Serving
+from vedette.update.interruption import Interruption
 from vedette.update.kept_offer import KeptOffer
 from vedette.update.limited_child import ChildProcesses
 from vedette.update.looking import Looking
 from vedette.update.outbox import Outbox
 from vedette.update.planning import Planning
 from vedette.update.preflight import Preflight
+from vedette.update.reach import Reach
+from vedette.update.replies import Replies
 from vedette.update.settings import UpdateSettings
 from vedette.update.space import DiskSpace
 from vedette.update.startup import OUTBOX_NAME
@@ -31,7 +35,7 @@ if TYPE_CHECKING:
     from vedette.update.jobs import RunChild
     from vedette.update.looking import Road
     from vedette.update.plan import Box
-    from vedette.update.ports import Live
+    from vedette.update.ports import Background, Live
     from vedette.update.startup import OpenedState
     from vedette.update.veto import Objections
 
@@ -45,7 +49,10 @@ class DriverPorts:
     """The world as the driver sees it.
 
     `booted` is the bundle that the data plane began to load by itself, if `live` does that. `production` says
-    which accelerator the serving model runs on; `draw` gives random numbers in [0, 1).
+    which accelerator the serving model runs on; `draw` gives random numbers in [0, 1). `interruption` is the
+    one that the fetchers listen to. `reach` asks whether the update server answers; without it nobody judges
+    that in a trial. `background` is where looks, and questions of `reach`, wait for their network.
+    `linked`: somebody takes results out of the outbox.
     """
 
     road: Road
@@ -60,8 +67,16 @@ class DriverPorts:
     run_child: RunChild | None = None
     available_bytes: Callable[[], int] = available_bytes
     production: Callable[[], str | None] = lambda: None
+    reach: Callable[[], bool] | None = None
     boot_id: str = field(default_factory=boot_id)
     space: DiskSpace | None = None
+    interruption: Interruption = field(default_factory=Interruption)
+    background: Background = in_thread
+    linked: bool = True
+
+
+def _reach(ask: Callable[[], bool], ports: DriverPorts) -> Reach:
+    return Reach(ask, ports.clock, ports.draw, background=ports.background)
 
 
 class DriverParts:
@@ -72,10 +87,18 @@ class DriverParts:
         run_child = ports.run_child or ChildProcesses(ports.clock)
         self.opened = opened
         self.ports = ports
-        self.outbox = Outbox(opened.state / OUTBOX_NAME)
+        self.outbox = Outbox(opened.state / OUTBOX_NAME, linked=ports.linked)
         kept = KeptOffer(opened.state / f"{opened.name}.offer")
         space = ports.space or DiskSpace(opened.root)
-        self.looking = Looking(ports.road, space=space, kept=kept)
+        self.replies = Replies()
+        self.looking = Looking(
+            ports.road,
+            space=space,
+            kept=kept,
+            replies=self.replies,
+            clock=ports.clock,
+            background=ports.background,
+        )
         self.serving = Serving(
             ports.live,
             opened.store,
@@ -84,6 +107,7 @@ class DriverParts:
             clock=ports.clock,
             settings=settings,
             booted=opened.first_bundle,
+            reach=None if ports.reach is None else _reach(ports.reach, ports),
         )
         self.fetching = Fetching(opened.store, draw=ports.draw)
         self.making = Making(opened.store, run_child=run_child, timeout_s=settings.apply_timeout_s)

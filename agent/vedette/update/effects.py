@@ -129,9 +129,13 @@ class MarkConfirmed(Effect, frozen=True):
 
 
 class CollectGarbage(Effect, frozen=True):
-    """Remove what is neither named here nor by a copy of the record; staging goes whole."""
+    """Remove what is neither named here nor by a copy of the record; staging goes whole.
+
+    Without `bundles` the store stays as it is.
+    """
 
     keep: tuple[str, ...]
+    bundles: bool = True
 
 
 class StoreReport(Effect, frozen=True):

@@ -5,12 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from vedette import fsops
-from vedette.errors import BadInputError, NotFoundError, StorageError, UnavailableError, storage_fault
+from vedette.errors import (
+    BadInputError,
+    NotFoundError,
+    StorageError,
+    TruncatedError,
+    UnavailableError,
+    storage_fault,
+)
 from vedette.fsops import Point
 from vedette.update import events as ev
 from vedette.update.causes import Cause
 from vedette.update.fetching import BlobFetch, FetchLimits
 from vedette.update.jobs import NOW, Job, Wait
+from vedette.wire.release import EncodingKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -31,6 +39,11 @@ class Blob(NamedTuple):
 
     encoding: Encoding
     files: tuple[int, ...]
+
+    @property
+    def is_delta(self) -> bool:
+        """Whether there is a full encoding to go on to, so that nobody need wait for this one."""
+        return self.encoding.kind is EncodingKind.DELTA
 
 
 class _Meter:
@@ -58,13 +71,19 @@ class _Meter:
 
 
 class Fetching:
-    """Moves blobs; `breathe` is called between pieces and says whether something else wants attention."""
+    """Moves blobs; `breathe` is called between pieces and says whether something else wants attention.
+
+    `held_bytes` says how much of each blob is here, by its digest, as far as somebody looked; `fault` what
+    keeps the one under way from coming.
+    """
 
     def __init__(self, store: Store, *, draw: Callable[[], float]) -> None:
         self._store = store
         self._draw = draw
         self.breathe: Callable[[], bool] = lambda: False
         self.moved_bytes = 0
+        self.held_bytes: dict[str, int] = {}
+        self.fault = ""
 
     def fetch(
         self,
@@ -80,27 +99,39 @@ class Fetching:
         current: Blob | None = None
         try:
             staging = self._store.stage(update_id)
+            self.look_at(staging, manifest, wanted)
             for current in blobs_of(manifest, wanted):
-                pause_s = yield from self._fetch_one(staging, current.encoding, meter)
-                if pause_s is not None:
-                    return ev.FetchStalled(meter.moved_bytes, pause_s)
+                if not (yield from self._fetch_one(staging, current.encoding, meter)):
+                    spent = f"{meter.moved_bytes} bytes were fetched, which is all that this update may fetch"
+                    return ev.FetchStalled(meter.moved_bytes, detail=spent)
         except StorageError as error:
             return disk_failed(error, manifest)
-        except (NotFoundError, BadInputError):
+        except (NotFoundError, BadInputError) as error:
             files = () if current is None else current.files
-            return ev.FetchLost(files, fetched_bytes=meter.moved_bytes)
+            return ev.FetchLost(files, fetched_bytes=meter.moved_bytes, detail=error.cause)
         except UnavailableError as error:
-            return ev.FetchStalled(meter.moved_bytes, error.retry_after_s)
+            if isinstance(error, TruncatedError) and current is not None and current.is_delta:
+                return ev.FetchLost(current.files, fetched_bytes=meter.moved_bytes, detail=error.cause)
+            return ev.FetchStalled(meter.moved_bytes, error.retry_after_s, error.cause)
         finally:
-            self.moved_bytes = 0
+            self.moved_bytes, self.fault = 0, ""
         return ev.Fetched(meter.moved_bytes)
+
+    def look_at(self, staging: Staging, manifest: ReleaseManifest, wanted: Sequence[tuple[int, int]]) -> None:
+        """Find out what is here already of these blobs, as after a restart."""
+        encodings = [blob.encoding for blob in blobs_of(manifest, wanted)]
+        self.held_bytes = {
+            encoding.sha256: staging.part(encoding.sha256, encoding.size_bytes).held_bytes()
+            for encoding in encodings
+        }
 
     def _fetch_one(
         self, staging: Staging, encoding: Encoding, meter: _Meter
-    ) -> Generator[Wait | ev.Event, None, float | None]:
-        """None when it is whole, or after which pause to try again."""
+    ) -> Generator[Wait | ev.Event, None, bool]:
+        """Whether it is whole; else all is spent that may be."""
         pause_s = 0.0
         before_bytes = meter.moved_bytes
+        size_bytes = encoding.size_bytes
 
         def wait(seconds: float) -> bool:
             nonlocal pause_s
@@ -108,9 +139,14 @@ class Fetching:
             return seconds > 0 or self.breathe()
 
         def progress(fetched_bytes: int) -> None:
-            self.moved_bytes = before_bytes + fetched_bytes
+            self.moved_bytes, self.fault = before_bytes + fetched_bytes, ""
+            self.held_bytes[encoding.sha256] = min(held_bytes + fetched_bytes, size_bytes)
 
-        with staging.part(encoding.sha256, encoding.size_bytes) as part:
+        def failed(error: UnavailableError | None) -> None:
+            self.fault = "" if error is None else error.cause
+
+        with staging.part(encoding.sha256, size_bytes) as part:
+            held_bytes = part.received_bytes
             fetch = BlobFetch(
                 meter,
                 part,
@@ -118,25 +154,33 @@ class Fetching:
                 draw=self._draw,
                 limits=FetchLimits(tries=TRIES_IN_A_ROW),
                 progress=progress,
+                failed=failed,
             )
             while not fetch.run().complete:
                 if meter.spent:
-                    return 0.0
+                    return False
                 yield Wait(pause_s)
-        return None
+            self.held_bytes[encoding.sha256] = size_bytes
+        return True
 
-    def verify(self, update_id: str, manifest: ReleaseManifest, wanted: Sequence[tuple[int, int]]) -> Job:
-        """Read every blob back and hash it; what is wrong is deleted."""
+    def verify(
+        self, update_id: str, manifest: ReleaseManifest, wanted: Sequence[tuple[int, int]], *, place: str = ""
+    ) -> Job:
+        """Read every blob back and hash it; what is wrong is deleted. `place` is where they came from."""
         bad: list[int] = []
+        said = ""
         try:
             staging = self._store.stage(update_id)
             for blob in blobs_of(manifest, wanted):
                 yield NOW
-                if not _is_good(staging.part(blob.encoding.sha256, blob.encoding.size_bytes)):
+                fault = _fault_of(staging.part(blob.encoding.sha256, blob.encoding.size_bytes))
+                if fault:
                     bad += blob.files
+                    said = said or (f"{fault}; it came from {place}" if place else fault)
+                    self.held_bytes.pop(blob.encoding.sha256, None)
         except StorageError as error:
             return disk_failed(error, manifest)
-        return ev.PatchesBad(tuple(sorted(bad))) if bad else ev.PatchesGood()
+        return ev.PatchesBad(tuple(sorted(bad)), said) if bad else ev.PatchesGood()
 
     def discard(self, record: UpdateRecord, manifest: ReleaseManifest, files: Sequence[int]) -> None:
         """Delete blobs and outputs of these files, but no blob that another file still uses.
@@ -182,15 +226,16 @@ def _remove(path: Path) -> None:
         raise storage_fault(error, f"{path} cannot be removed") from error
 
 
-def _is_good(part: PartFile) -> bool:
+def _fault_of(part: PartFile) -> str:
+    """What is wrong with a blob, which is then deleted; empty when nothing is."""
     with part:
         if part.missing():
-            return False
+            return f"blob {part.sha256[:16]}… is not whole"
         try:
             part.verify()
         except StorageError:
             raise
-        except (BadInputError, UnavailableError):
+        except (BadInputError, UnavailableError) as error:
             part.remove()
-            return False
-    return True
+            return error.cause
+    return ""

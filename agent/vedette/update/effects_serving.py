@@ -5,7 +5,10 @@ Everything goes through the port Live, whose calls return at once; its state is 
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from vedette.bundle.folder import load_bundle
 from vedette.errors import BundleError, StorageError
@@ -13,16 +16,21 @@ from vedette.update import events as ev
 from vedette.update.causes import Cause
 from vedette.update.health import Outcome, baseline_of, death_cause, judge_shadow, judge_trial
 from vedette.update.jobs import Job, Wait
+from vedette.update.record import ModelRef
+from vedette.update.watched import watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
 
     from vedette.clock import Clock
+    from vedette.update.health import Verdict
     from vedette.update.ports import Live, WindowStats
+    from vedette.update.reach import Reach
     from vedette.update.record import Baseline
     from vedette.update.settings import UpdateSettings
     from vedette.update.store import Store
+    from vedette.update.watched import Watched
     from vedette.wire.rollout import Guards, Window
 
 LOOK_S = 0.25
@@ -44,6 +52,7 @@ class Serving:
         clock: Clock,
         settings: UpdateSettings,
         booted: Path | None,
+        reach: Reach | None = None,
     ) -> None:
         self._live = live
         self._store = store
@@ -52,6 +61,8 @@ class Serving:
         self._settings = settings
         self._booting = booted
         self._factory_sha256 = factory_sha256
+        self._reach = reach
+        self.watched: Watched | None = None
 
     # Proven bundles ---------------------------------------------------------------------------------------
 
@@ -71,7 +82,7 @@ class Serving:
                 manifest = self._store.find(path.parent.name).manifest
                 served = yield from self._serve(path, manifest.bundle_sha256, manifest.counter)
                 if isinstance(served, ev.ProvenServes):
-                    return served
+                    return replace(served, next_best=self._after(served.sha256, excluding))
                 said = served.detail
         except (BundleError, StorageError) as error:
             said = error.cause
@@ -125,6 +136,24 @@ class Serving:
         said = self._live.stats().last_death or "nothing answers"
         return ev.ProvenBad(death_cause(said), said)
 
+    def _after(self, sha256: str, excluding: tuple[str, ...]) -> ModelRef | None:
+        """The confirmed bundle that was the newest before this one; hashed when it is used."""
+        entries = {
+            entry.sha256: entry for entry in self._store.scan()[0] if entry.manifest.name == self._name
+        }
+        limit = entries[sha256].confirmed_order or 0
+        older = [
+            (entry.confirmed_order, entry)
+            for entry in entries.values()
+            if entry.confirmed_order is not None
+            and entry.confirmed_order < limit
+            and entry.sha256 not in excluding
+        ]
+        if not older:
+            return None
+        _order, entry = max(older, key=operator.itemgetter(0))
+        return ModelRef(entry.sha256, entry.manifest.counter)
+
     def _fallbacks(self, excluding: tuple[str, ...]) -> Iterator[Path]:
         for path in self._store.fallbacks(self._name, without=excluding):
             if path != self._store.factory:
@@ -171,19 +200,24 @@ class Serving:
         except (BundleError, StorageError) as error:
             return ev.ShadowFailed(Cause.HASH_MISMATCH, error.cause)
         self._live.start_shadow(bundle)
-        while True:
-            yield Wait(WATCH_S)
-            verdict = judge_shadow(
-                self._live.stats(),
-                baseline_of(self._live.baseline()),
-                guards=guards,
-                window=window,
-                policy=self._settings.shadow_policy,
-            )
-            if verdict.outcome is Outcome.PASS:
-                return ev.ShadowPassed()
-            if verdict.outcome is Outcome.FAIL:
-                return ev.ShadowFailed(verdict.cause or Cause.CRASH_LOOP, verdict.detail)
+        try:
+            while True:
+                yield Wait(WATCH_S)
+                verdict = self._look_at_shadow(guards, window)
+                if verdict.outcome is Outcome.PASS:
+                    return ev.ShadowPassed()
+                if verdict.outcome is Outcome.FAIL:
+                    return ev.ShadowFailed(verdict.cause or Cause.CRASH_LOOP, verdict.detail)
+        finally:
+            self.watched = None
+
+    def _look_at_shadow(self, guards: Guards, window: Window) -> Verdict:
+        stats, baseline = self._live.stats(), baseline_of(self._live.baseline())
+        verdict = judge_shadow(
+            stats, baseline, guards=guards, window=window, policy=self._settings.shadow_policy
+        )
+        self.watched = watched(stats, baseline, verdict, guards=guards, window=window, shadow=True)
+        return verdict
 
     def stop_shadow(self) -> None:
         """End the shadow, if one runs."""
@@ -217,28 +251,65 @@ class Serving:
     ) -> Job:
         """Watch a candidate that serves until its window closes."""
         path = self._store.find(sha256).bundle
+        reach = self._reach if baseline is not None and baseline.reached else None
+        if reach is not None:
+            reach.begin()
         reported_s = 0.0
-        while True:
-            stats = self._live.stats()
-            if stats.given_up or self._live.serving() not in {path, None}:
-                said = stats.last_death or "another model serves"
-                return ev.CandidateDied(death_cause(said), said)
-            verdict = judge_trial(
-                stats,
-                baseline,
-                guards=guards,
-                window=window,
-                policy=self._settings.trial_policy,
-                used_before_s=used_before_s,
-            )
-            if verdict.outcome is Outcome.PASS:
-                return ev.TrialPassed()
-            if verdict.outcome is Outcome.FAIL:
-                return ev.TrialFailed(verdict.cause or Cause.CRASH_LOOP, verdict.detail)
-            if stats.elapsed_s - reported_s >= PROGRESS_S:
-                yield ev.TrialProgressed(stats.elapsed_s - reported_s)
-                reported_s = stats.elapsed_s
-            yield Wait(WATCH_S)
+        try:
+            while True:
+                stats = self._live.stats()
+                if stats.given_up or self._live.serving() not in {path, None}:
+                    said = stats.last_death or "another model serves"
+                    return ev.CandidateDied(death_cause(said), said)
+                verdict = self._look_at_trial(stats, baseline, guards, window, used_before_s, reach)
+                if verdict.outcome is Outcome.PASS:
+                    return ev.TrialPassed()
+                if verdict.outcome is Outcome.FAIL:
+                    return ev.TrialFailed(verdict.cause or Cause.CRASH_LOOP, verdict.detail)
+                if stats.elapsed_s - reported_s >= PROGRESS_S:
+                    yield ev.TrialProgressed(stats.elapsed_s - reported_s)
+                    reported_s = stats.elapsed_s
+                yield Wait(WATCH_S)
+        finally:
+            self.watched = None
+
+    def _look_at_trial(  # noqa: PLR0917 - what was seen, then the terms
+        self,
+        stats: WindowStats,
+        baseline: Baseline | None,
+        guards: Guards,
+        window: Window,
+        used_before_s: float,
+        reach: Reach | None,
+    ) -> Verdict:
+        contact = None if reach is None else reach.look()
+        verdict = judge_trial(
+            stats,
+            baseline,
+            guards=guards,
+            window=window,
+            policy=self._settings.trial_policy,
+            used_before_s=used_before_s,
+            contact=contact,
+        )
+        self.watched = watched(
+            stats,
+            baseline,
+            verdict,
+            guards=guards,
+            window=window,
+            used_before_s=used_before_s,
+            contact=contact,
+        )
+        return verdict
+
+    def reaches_server(self) -> Generator[Wait, None, bool]:
+        """Whether the update server answers just now; False also where nobody can ask."""
+        if self._reach is None:
+            return False
+        while (reached := self._reach.asked()) is None:
+            yield Wait(LOOK_S)
+        return reached
 
     def baseline(self) -> WindowStats:
         """What the model that serves did in the window before now."""

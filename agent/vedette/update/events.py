@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from vedette.update.causes import Cause
-from vedette.update.record import Baseline, FileProgress, Mark
+from vedette.update.record import Baseline, FileProgress, Mark, ModelRef
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -23,7 +23,11 @@ class Announced(Event, frozen=True):
 
 
 class Offered(Event, frozen=True):
-    """Trust has an offer for this box. `free_bytes` may be used beside the reserve."""
+    """Trust has an offer for this box. `free_bytes` may be used beside the reserve.
+
+    `asked`: somebody at the box wants it now. `rested_s` is monotonic time since the last result, or since
+    the agent started. `name` is what people call the release.
+    """
 
     mark: Mark
     rollout: str
@@ -33,6 +37,9 @@ class Offered(Event, frozen=True):
     free_bytes: int
     shadow: bool = False
     rollback_of: int | None = None
+    asked: bool = False
+    rested_s: float = 0.0
+    name: str = ""
 
 
 class NothingOffered(Event, frozen=True):
@@ -83,6 +90,7 @@ class FetchStalled(Event, frozen=True):
 
     fetched_bytes: int = 0
     retry_after_s: float | None = None
+    detail: str = ""
 
 
 class FetchLost(Event, frozen=True):
@@ -91,6 +99,7 @@ class FetchLost(Event, frozen=True):
     files: tuple[int, ...]
     cause: Cause = Cause.BAD_METADATA
     fetched_bytes: int = 0
+    detail: str = ""
 
 
 class PatchesGood(Event, frozen=True):
@@ -101,6 +110,7 @@ class PatchesBad(Event, frozen=True):
     """Blobs of these files have another hash; the others are good."""
 
     files: tuple[int, ...]
+    detail: str = ""
 
 
 class Applied(Event, frozen=True):
@@ -196,10 +206,14 @@ class MarkedConfirmed(Event, frozen=True):
 
 
 class ProvenServes(Event, frozen=True):
-    """A proven model answers: the one that was asked for last."""
+    """A proven model answers: the one that was asked for last.
+
+    `next_best` is the confirmed one to fall back to after it, where it was found by searching the store.
+    """
 
     sha256: str
     counter: int
+    next_best: ModelRef | None = None
 
 
 class ProvenBad(Event, frozen=True):

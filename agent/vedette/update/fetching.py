@@ -81,8 +81,9 @@ class BlobFetch:
     """Brings in one blob; after a stop, `run` may be called again and goes on.
 
     `wait` sleeps for seconds, or returns true at once when the fetch is to stop; it is asked with 0 between
-    pieces. `draw` gives a random number in [0, 1). `progress` is told the bytes fetched so far.
-    `spent_bytes` is what earlier runs fetched of the same blob.
+    pieces. `failed` is told what went wrong before each wait, None where it was no fault. `draw` gives a
+    random number in [0, 1). `progress` is told the bytes fetched so far. `spent_bytes` is what earlier runs
+    fetched of the same blob.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class BlobFetch:
         draw: Callable[[], float],
         limits: FetchLimits | None = None,
         progress: Callable[[int], None] | None = None,
+        failed: Callable[[UnavailableError | None], None] | None = None,
         spent_bytes: int = 0,
     ) -> None:
         self._fetcher = fetcher
@@ -102,6 +104,7 @@ class BlobFetch:
         self._draw = draw
         self._limits = limits or FetchLimits()
         self._progress = progress
+        self._failed = failed
         self._spent_bytes = spent_bytes
         self._fetched_bytes = 0
         self._position = 0
@@ -115,6 +118,7 @@ class BlobFetch:
         Raises:
             NotFoundError: It is not there; trying again is useless.
             BadInputError: More bytes came than are signed, or than may be spent.
+            TruncatedError: It ended too early, try after try.
             UnavailableError: Given up after too many tries without progress.
             StorageError: The disk refuses; not a matter of trying again.
         """
@@ -199,6 +203,8 @@ class BlobFetch:
         self._idle_tries = 0 if progress else self._idle_tries + 1
         if error is not None and self._idle_tries >= self._limits.tries:
             raise error
+        if self._failed is not None:
+            self._failed(error)
         longest_s = min(self._limits.first_wait_s * 2**self._idle_tries, self._limits.longest_wait_s)
         wait_s = longest_s * (1 + self._draw()) / 2
         if error is not None and error.retry_after_s is not None:

@@ -8,7 +8,8 @@ import stat
 from typing import TYPE_CHECKING
 
 from vedette.bundle.names import name_fault
-from vedette.errors import NotFoundError, UnavailableError
+from vedette.errors import NotFoundError, TruncatedError, UnavailableError
+from vedette.update.interruption import Interruption
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,10 +21,21 @@ _COPY_CURE = "copy the whole repository onto the stick: metadata, targets and bl
 
 
 class FolderFetcher:
-    """Implements `ports.Fetcher` on a copy of the repository."""
+    """Implements `ports.Fetcher` on a copy of the repository.
 
-    def __init__(self, folder: Path) -> None:
+    `interruption` ends a read between two pieces; a stick that does not answer at all is the kernel's to end.
+    """
+
+    def __init__(self, folder: Path, *, interruption: Interruption | None = None) -> None:
         self._folder = folder
+        self._interruption = interruption or Interruption()
+
+    def reachable(self) -> bool:
+        """Whether the folder is there now."""
+        try:
+            return (self._folder / "metadata").is_dir()
+        except OSError:
+            return False
 
     def metadata(self, path: str, max_bytes: int) -> Iterator[bytes]:
         """Pieces of a small file; at most one byte more than `max_bytes`.
@@ -39,7 +51,8 @@ class FolderFetcher:
 
         Raises:
             NotFoundError: It is not there.
-            UnavailableError: It cannot be read, or ends before `end`.
+            TruncatedError: It ends before `end`.
+            UnavailableError: It cannot be read.
         """
         yield from self._read(f"blobs/{sha256}", start, end, exact=True)
 
@@ -48,6 +61,7 @@ class FolderFetcher:
         try:
             offset = start
             while offset < end:
+                self._interruption.check(f"{self._folder / path}")
                 piece = os.pread(descriptor, min(PIECE_BYTES, end - offset), offset)
                 if not piece:
                     break
@@ -60,7 +74,7 @@ class FolderFetcher:
         finally:
             os.close(descriptor)
         if exact and offset < end:
-            raise UnavailableError(f"{self._folder / path}: ends at byte {offset} of {end}", cure=_COPY_CURE)
+            raise TruncatedError(f"{self._folder / path}: ends at byte {offset} of {end}", cure=_COPY_CURE)
 
     def _open(self, path: str) -> int:
         """A descriptor of a plain file below the folder; no part of its path is followed through a link."""

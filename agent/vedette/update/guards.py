@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vedette.errors import InternalError
 from vedette.update.causes import RETRYABLE, Cause, Result
-from vedette.update.record import FileProgress, Mark, Rung, UpdateRecord
+from vedette.update.record import FileProgress, Mark, Report, Rung, UpdateRecord
 
 if TYPE_CHECKING:
     from vedette.update import events as ev
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 TRIES = 3
 MAX_CYCLES = 3
 MAX_FETCH_ROUNDS = 30
+# After MAX_CYCLES tries at the looks that come anyway, one in so long: about seven on the first day.
+FIRST_REST_S = 3600.0
+MAX_REST_S = 6 * 3600.0
 
 
 def always(_record: UpdateRecord, _event: ev.Event) -> bool:
@@ -56,17 +59,34 @@ def active_already(record: UpdateRecord, event: ev.Offered) -> bool:
 def finished_already(record: UpdateRecord, event: ev.Offered) -> bool:
     """This rollout of it ended here, and nothing changed that makes another try sensible."""
     last = record.last
-    if last is None or last.sha256 != event.sha256 or last.rollout != event.rollout:
+    if last is None or (last.sha256, last.rollout) != (event.sha256, event.rollout):
         return False
-    if last.result in {Result.SUCCESS, Result.SUPERSEDED}:
-        return False
+    return last.result not in {Result.SUCCESS, Result.SUPERSEDED} and _must_rest(record, last, event)
+
+
+def _must_rest(record: UpdateRecord, last: Report, event: ev.Offered) -> bool:
+    """Whether what did not succeed is not to be tried again, or not yet."""
     if last.result is Result.REJECTED:  # whether it fits is cheap to ask again, for another document
-        return last.offered == event.mark
-    if last.cause not in RETRYABLE:
+        return last.offered == event.mark and not event.asked
+    if not may_come_again(last):
         return True
     if last.cause is Cause.NO_SPACE and event.free_bytes < record.space_wanted_bytes:
         return True
-    return record.cycles >= MAX_CYCLES and event.mark <= last.offered
+    if event.asked or event.mark > last.offered:
+        return False
+    return event.rested_s < rest_s(record.cycles)
+
+
+def may_come_again(last: Report) -> bool:
+    """A fault of the road, the disk or a box short of memory: the same offer may be tried again."""
+    return last.undelivered or last.cause in RETRYABLE
+
+
+def rest_s(cycles: int) -> float:
+    """How long an offer rests that failed so often for a fault that is not its own, monotonic."""
+    if cycles < MAX_CYCLES:
+        return 0.0
+    return float(min(FIRST_REST_S * 2.0 ** min(cycles - MAX_CYCLES, 16), MAX_REST_S))
 
 
 def downgrade(record: UpdateRecord, event: ev.Offered) -> bool:

@@ -37,6 +37,9 @@ MIN_BASELINE_FRAMES = 30
 MIN_LATENCY_FRAMES = 30
 MIN_CONSTANT_FRAMES = 100
 MAX_INDEPENDENT = 2000
+# Contact is lost for good after the time that balena gives an update for it.
+LOST_S = 900.0
+LOST_TRIES = 5
 _PASS_Z = 1.645
 # Alternatives of the sequential test, as steps from the limit to 1: doubling, so that none is far from one.
 _STEPS = (1 / 256, 1 / 128, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 0.9)
@@ -60,21 +63,45 @@ class Policy(str, Enum):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """An outcome; `cause` only of a failure. `unjudged` names guards that could not be looked at."""
+    """An outcome; `cause` only of a failure. `unjudged` names guards that could not be looked at.
+
+    `lacking` says in words what an inconclusive one waits for.
+    """
 
     outcome: Outcome
     cause: Cause | None = None
     detail: str = ""
     unjudged: tuple[str, ...] = ()
+    lacking: tuple[str, ...] = ()
+
+
+class Contact(msgspec.Struct, frozen=True):
+    """Whether the update server could be reached in a trial, where it could before.
+
+    `lost_s` is monotonic time since it last could, or since the trial began; `failures` are tries in a row.
+    """
+
+    reached: bool = False
+    failures: int = 0
+    lost_s: float = 0.0
+
+    @property
+    def asked(self) -> bool:
+        """There was a try since the trial began."""
+        return self.reached or self.failures > 0
 
 
 class _Finding(msgspec.Struct, frozen=True):
-    """One guard's word. `estimate_within`: what the bare figure says, for when time is up."""
+    """One guard's word. `estimate_within`: what the bare figure says, for when time is up.
+
+    `frames_more` would make it pass if they fared as those until now; 0 where that cannot be said.
+    """
 
     outcome: Outcome
     cause: Cause
     detail: str
     estimate_within: bool
+    frames_more: int = 0
 
 
 class _Bounds(NamedTuple):
@@ -90,20 +117,34 @@ class _Bounds(NamedTuple):
         return self.frames >= self.window.min_frames
 
 
-def baseline_of(stats: WindowStats) -> Baseline:
-    """What to keep of the old model's window."""
-    return Baseline(stats.frames, stats.failed, stats.p95_ms, stats.constant_answers)
+def baseline_of(stats: WindowStats, *, reached: bool = False) -> Baseline:
+    """What to keep of the old model's window; `reached`: the update server could be reached in it."""
+    return Baseline(stats.frames, stats.failed, stats.p95_ms, stats.constant_answers, reached)
+
+
+def judged_frames(shadow: WindowStats, guards: Guards) -> int:
+    """The frames that count in a shadow: where disagreement is limited, those that were compared."""
+    return shadow.frames if guards.disagreement is None else shadow.shadowed
+
+
+def error_limit(baseline: Baseline | None, guards: Guards) -> float:
+    """The share of frames that may fail: what the rollout allows beyond what failed before."""
+    before = baseline.failed / baseline.frames if _usable(baseline) else 0.0
+    return min(guards.error_rate + before, 1.0)
 
 
 def death_cause(last_death: str) -> Cause:
-    """The cause behind the data plane's words on a death: `kind: detail`."""
+    """The cause behind the data plane's words on a death: `kind: detail`.
+
+    Whom the data plane kills it says to hang; another SIGKILL is the kernel's, when memory ran out.
+    """
     kind, _, detail = last_death.partition(":")
     if kind == "load_fail":
         return Cause.LOAD_FAIL
     if kind == "worker_hung":
         return Cause.WATCHDOG
     words = detail.lower()
-    if "out of memory" in words or "oom" in words or "memoryerror" in words:
+    if any(word in words for word in ("out of memory", "oom", "memoryerror", "sigkill")):
         return Cause.OOM
     return Cause.CRASH_LOOP
 
@@ -125,8 +166,7 @@ def judge_shadow(
         findings.append(
             _share(candidate.disagreed, candidate.shadowed, guards.disagreement, Cause.DISAGREEMENT)
         )
-    frames = candidate.shadowed if guards.disagreement is not None else candidate.frames
-    bounds = _Bounds(window, policy, frames, candidate.elapsed_s)
+    bounds = _Bounds(window, policy, judged_frames(candidate, guards), candidate.elapsed_s)
     return _decide(candidate, findings, _unjudged(baseline), bounds)
 
 
@@ -138,13 +178,17 @@ def judge_trial(
     window: Window,
     policy: Policy = Policy.ROLLBACK,
     used_before_s: float = 0.0,
+    contact: Contact | None = None,
 ) -> Verdict:
     """Judge a candidate that serves. Inconclusive means: go on.
 
     `used_before_s` is trial time before the last restart: it counts towards the end, not towards `min_s`.
+    Without `contact` nobody asks whether the update server can be reached, since it could not before.
     """
     elapsed_s = candidate.elapsed_s + max(used_before_s, 0.0)
     findings = _findings(candidate, baseline, guards)
+    if contact is not None:
+        findings.append(_contact(contact))
     bounds = _Bounds(window, policy, candidate.frames, elapsed_s)
     return _decide(candidate, findings, _unjudged(baseline), bounds)
 
@@ -158,6 +202,18 @@ def wilson(hits: int, trials: int, z: float) -> tuple[float, float]:
     centre = (share + z * z / (2 * trials)) / scale
     radius = z / scale * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
     return max(0.0, centre - radius), min(1.0, centre + radius)
+
+
+def frames_to_pass(hits: int, trials: int, limit: float) -> int:
+    """How many more frames of the same share would bring Wilson's upper end to the limit; 0: none ever.
+
+    Wilson's interval inverts the score test, so it ends at the limit where (limit - share)^2 n = z^2 limit
+    (1 - limit).
+    """
+    if trials <= 0 or hits >= limit * trials:
+        return 0
+    wanted = _PASS_Z**2 * limit * (1 - limit) / (limit - hits / trials) ** 2
+    return max(0, math.ceil(wanted) - trials)
 
 
 def evidence(hits: int, trials: int, limit: float) -> float:
@@ -185,10 +241,7 @@ def anytime_z(trials: int, error: float = ERROR) -> float:
 
 
 def _findings(candidate: WindowStats, baseline: Baseline | None, guards: Guards) -> list[_Finding]:
-    limit = guards.error_rate
-    if _usable(baseline):
-        limit += baseline.failed / baseline.frames
-    findings = [_share(candidate.failed, candidate.frames, min(limit, 1.0), Cause.ERROR_RATE)]
+    findings = [_share(candidate.failed, candidate.frames, error_limit(baseline, guards), Cause.ERROR_RATE)]
     if _usable(baseline) and baseline.p95_ms:
         findings.append(_latency(candidate, baseline.frames, baseline.p95_ms, guards.latency_ratio))
     drifted = candidate.constant_answers and not (baseline is not None and baseline.constant_answers)
@@ -203,7 +256,9 @@ def _share(hits: int, trials: int, limit: float, cause: Cause) -> _Finding:
     fails = evidence(hits, trials, limit) > math.log(1 / ERROR)
     outcome = Outcome.FAIL if fails else Outcome.PASS if high <= limit else Outcome.INCONCLUSIVE
     detail = f"{hits} of {trials} frames, limit {limit:.2%}"
-    return _Finding(outcome, cause, detail, estimate_within=trials > 0 and hits <= limit * trials)
+    within = trials > 0 and hits <= limit * trials
+    more = frames_to_pass(hits, trials, limit) if outcome is Outcome.INCONCLUSIVE else 0
+    return _Finding(outcome, cause, detail, estimate_within=within, frames_more=more)
 
 
 def _latency(candidate: WindowStats, old_frames: int, old_ms: float, limit: float) -> _Finding:
@@ -223,6 +278,14 @@ def _latency(candidate: WindowStats, old_frames: int, old_ms: float, limit: floa
     return _Finding(outcome, Cause.LATENCY_P95, detail, estimate_within=beyond <= 0)
 
 
+def _contact(contact: Contact) -> _Finding:
+    """A box that can no longer be updated cannot be repaired; but an outage may be anybody's fault."""
+    said = f"the update server was not reached for {contact.lost_s:.0f} s, in {contact.failures} tries"
+    lost = contact.lost_s >= LOST_S and contact.failures >= LOST_TRIES
+    outcome = Outcome.PASS if contact.reached else Outcome.FAIL if lost else Outcome.INCONCLUSIVE
+    return _Finding(outcome, Cause.CONNECTIVITY_LOST, said, estimate_within=contact.reached)
+
+
 def _decide(
     candidate: WindowStats, findings: list[_Finding], unjudged: tuple[str, ...], bounds: _Bounds
 ) -> Verdict:
@@ -236,12 +299,28 @@ def _decide(
     if ripe and all(finding.outcome is Outcome.PASS for finding in findings):
         return Verdict(Outcome.PASS, unjudged=unjudged)
     if bounds.elapsed_s < bounds.window.max_s:
-        return Verdict(Outcome.INCONCLUSIVE, unjudged=unjudged)
+        lacking = _lacking(candidate, findings, bounds)
+        return Verdict(Outcome.INCONCLUSIVE, unjudged=unjudged, lacking=lacking)
     return _time_is_up(findings, unjudged, bounds)
 
 
+def _lacking(candidate: WindowStats, findings: list[_Finding], bounds: _Bounds) -> tuple[str, ...]:
+    """What the window waits for, the guards that have not passed last."""
+    frames, seconds = bounds.window.min_frames - bounds.frames, bounds.window.min_s - candidate.elapsed_s
+    lacking = [f"another {frames} frames"] if frames > 0 else []
+    lacking += [f"another {math.ceil(seconds)} s"] if seconds > 0 else []
+    for finding in findings:
+        if finding.outcome is not Outcome.PASS:
+            more = f"; another {finding.frames_more} like them would do" if finding.frames_more else ""
+            lacking.append(f"{finding.cause.value}: {finding.detail}{more}")
+    return tuple(lacking)
+
+
 def _time_is_up(findings: list[_Finding], unjudged: tuple[str, ...], bounds: _Bounds) -> Verdict:
-    """With frames enough the bare figures decide; without, the policy does."""
+    """With frames enough the bare figures decide; without, the policy does. Lost contact always counts."""
+    lost = next((f for f in findings if f.cause is Cause.CONNECTIVITY_LOST and not f.estimate_within), None)
+    if lost is not None:
+        return Verdict(Outcome.FAIL, lost.cause, lost.detail, unjudged)
     if bounds.enough:
         beyond = next((finding for finding in findings if not finding.estimate_within), None)
         if beyond is None:

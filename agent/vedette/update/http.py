@@ -15,9 +15,17 @@ import requests
 import urllib3.exceptions
 
 import vedette
-from vedette.errors import ChangedError, ConfigError, NotFoundError, RangeIgnoredError, UnavailableError
+from vedette.errors import (
+    ChangedError,
+    ConfigError,
+    NotFoundError,
+    RangeIgnoredError,
+    TruncatedError,
+    UnavailableError,
+)
 from vedette.update.http_headers import parse_content_range, parse_length, parse_retry_after, strong_tag
 from vedette.update.http_watchdog import Watchdog, WatchedAdapter
+from vedette.update.interruption import Interruption, interrupted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,9 +44,17 @@ class HttpFetcher:
 
     `stall_s` is how long nothing may move, at any stage of a request. `ca` names a file of certificates to
     believe instead of the usual ones. Proxies and REQUESTS_CA_BUNDLE are taken from the environment.
+    `interruption` ends a request under way, and keeps others from being begun.
     """
 
-    def __init__(self, url: str, *, stall_s: float = 30.0, ca: Path | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        stall_s: float = 30.0,
+        ca: Path | None = None,
+        interruption: Interruption | None = None,
+    ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ConfigError(
@@ -47,6 +63,7 @@ class HttpFetcher:
             )
         self._url = url.rstrip("/") + "/"
         self._stall_s = stall_s
+        self._interruption = interruption or Interruption()
         self._tags: dict[str, str] = {}
         self._adapter = WatchedAdapter()
         self._session = requests.Session()
@@ -63,6 +80,15 @@ class HttpFetcher:
     def close(self) -> None:
         """Close the connections."""
         self._session.close()
+
+    def reachable(self) -> bool:
+        """Whether the server answers now, whatever it says."""
+        try:
+            with self._answered("metadata/timestamp.json", {}) as (_response, watchdog):
+                # A header that never ended is taken for a short one when the watchdog cuts it.
+                return not (watchdog.stalled or watchdog.interrupted)
+        except UnavailableError:
+            return False
 
     def metadata(self, path: str, max_bytes: int) -> Iterator[bytes]:
         """Pieces of a small file; it ends one byte after `max_bytes` at the latest.
@@ -83,6 +109,7 @@ class HttpFetcher:
             NotFoundError: 404 or 410.
             RangeIgnoredError: The server would send it from the beginning.
             ChangedError: It is not the object that earlier ranges were of.
+            TruncatedError: It ends there before `end`.
             UnavailableError: Anything else; `retry_after_s` where the server said one.
         """
         if start >= end:
@@ -116,7 +143,7 @@ class HttpFetcher:
                 taken += len(piece)
                 yield piece
             if taken < end - start:
-                raise UnavailableError(
+                raise TruncatedError(
                     f"{self._shown(path)}: ended after {taken} of {end - start} bytes", cure=_AWAY_CURE
                 )
 
@@ -140,7 +167,8 @@ class HttpFetcher:
     @contextlib.contextmanager
     def _answered(self, path: str, headers: dict[str, str]) -> Iterator[tuple[requests.Response, Watchdog]]:
         """The response to a request, after redirects, with its body yet to be read."""
-        with Watchdog(self._stall_s) as watchdog:
+        self._interruption.check(self._shown(path))
+        with Watchdog(self._stall_s) as watchdog, self._interruption.told(watchdog.interrupt):
             self._adapter.watchdog = watchdog
             response = None
             try:
@@ -200,7 +228,7 @@ class HttpFetcher:
         while left > 0:
             piece: bytes = response.raw.read1(min(PIECE_BYTES, left), decode_content=False)
             if not piece:
-                if watchdog.stalled:
+                if watchdog.stalled or watchdog.interrupted:
                     raise self._cut(path, watchdog, None)
                 return
             since_fed += len(piece)
@@ -213,6 +241,8 @@ class HttpFetcher:
 
     def _cut(self, path: str, watchdog: Watchdog, error: Exception | None) -> UnavailableError:
         shown = self._shown(path)
+        if watchdog.interrupted:
+            return interrupted(shown)
         if watchdog.stalled or isinstance(error, (requests.Timeout, urllib3.exceptions.TimeoutError)):
             return UnavailableError(f"{shown}: nothing moved for {self._stall_s:g} s", cure=_AWAY_CURE)
         if isinstance(error, requests.exceptions.SSLError):
@@ -230,7 +260,7 @@ class HttpFetcher:
             response.headers.get("Retry-After"), date=response.headers.get("Date")
         )
         if response.status_code == 416:
-            return UnavailableError(f"{status}: it is shorter there than what was signed", cure=_AWAY_CURE)
+            return TruncatedError(f"{status}: it is shorter there than what was signed", cure=_AWAY_CURE)
         return UnavailableError(status, cure=_AWAY_CURE, retry_after_s=retry_after_s)
 
     def _shown(self, path: str) -> str:

@@ -1,8 +1,8 @@
 """Runs `work(spec, tell)` of a module in a child process with limits: it may crash, hang or swell, alone.
 
-As a program, `python -m vedette.update.limited_child MODULE FD PARENT_PID LIMITS`: the spec comes on standard
-input, lines go to FD. The child is the first that the kernel kills when memory runs out, takes processor and
-disk only when nobody else wants them, and dies with the thread that started it.
+The child is started by `limited_start`: the spec comes on standard input, lines go to a descriptor. It is the
+first that the kernel kills when memory runs out, takes processor and disk only when nobody else wants them,
+and dies with the thread that started it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vedette.engine.priority import LOWEST_NICE
 from vedette.frame.lifeline import tie_to_parent
 from vedette.update.jobs import Child, Ended, Limits, Wait
 
@@ -97,7 +96,7 @@ class _Process:
             os.lseek(spec_fd, 0, os.SEEK_SET)
             arguments = [module, str(told_write), str(os.getpid()), msgspec.json.encode(limits).decode()]
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "vedette.update.limited_child", *arguments],
+                [sys.executable, "-m", "vedette.update.limited_start", *arguments],
                 stdin=spec_fd,
                 stdout=subprocess.DEVNULL,
                 stderr=stderr_write,
@@ -170,7 +169,7 @@ def _drain(fd: int) -> bytes:
 
 
 def _yield_to_everybody() -> None:
-    os.setpriority(os.PRIO_PROCESS, 0, LOWEST_NICE)
+    """Beside its niceness, which `limited_start` lowers."""
     number = _IOPRIO_SET.get(platform.machine())
     if number is not None:
         ctypes.CDLL(None).syscall(number, 1, 0, _IOPRIO_IDLE)
@@ -188,11 +187,11 @@ def _limit(limits: Limits) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """The child: limits first, then the work."""
+    """The child, with MODULE FD PARENT_PID LIMITS: limits first, then the work."""
     module, told_fd, parent_pid, encoded = arguments
     tie_to_parent(int(parent_pid))
-    work = importlib.import_module(module).work
     _yield_to_everybody()
+    work = importlib.import_module(module).work
     _limit(msgspec.json.decode(encoded, type=Limits))
     spec = sys.stdin.buffer.read()
     descriptor = int(told_fd)
@@ -204,7 +203,3 @@ def main(arguments: list[str]) -> int:
 
     work(spec, tell)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

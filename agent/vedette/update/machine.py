@@ -53,8 +53,8 @@ def step(record: UpdateRecord, event: ev.Event) -> tuple[UpdateRecord, tuple[Eff
     return after, tuple(effects)
 
 
-def offered(offer: Offer, *, free_bytes: int) -> ev.Offered:
-    """What the machine needs to know of an offer; `free_bytes` beside the reserve."""
+def offered(offer: Offer, *, free_bytes: int, asked: bool = False, rested_s: float = 0.0) -> ev.Offered:
+    """What the machine needs to know of an offer; `free_bytes` beside the reserve, the rest as in Offered."""
     rollout = offer.rollout
     return ev.Offered(
         mark=Mark(offer.epoch, offer.counter),
@@ -65,6 +65,9 @@ def offered(offer: Offer, *, free_bytes: int) -> ev.Offered:
         free_bytes=free_bytes,
         shadow=rollout.shadow is not None,
         rollback_of=rollout.rollback_of,
+        asked=asked,
+        rested_s=rested_s,
+        name=f"{offer.manifest.name} {offer.manifest.version}",
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from vedette.errors import UnavailableError
 from vedette.update import events as ev
+from vedette.update.interruption import Interruption
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,9 +27,13 @@ class Taken(NamedTuple):
 
 
 class Mailbox:
-    """Holds one announcement and MAX_REQUESTS requests; any thread may put, one takes."""
+    """Holds one announcement and MAX_REQUESTS requests; any thread may put, one takes.
 
-    def __init__(self) -> None:
+    While a request to abort waits, `interruption` is set: whoever should take it may be waiting for a server.
+    """
+
+    def __init__(self, interruption: Interruption | None = None) -> None:
+        self._interruption = interruption or Interruption()
         self.wake: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._announced: ev.Announced | None = None
@@ -49,22 +54,43 @@ class Mailbox:
         """Ask to stop the update; the future will hold the machine's word for it."""
         return self._request(ev.Aborted(), None)
 
-    def take_road(self, road: Road) -> Future[str]:
-        """Ask to look somewhere else, once."""
+    def look(self, road: Road | None = None) -> Future[str]:
+        """Ask to look now, once, as usual or by another road; the future will hold what came of it."""
         return self._request(ev.Announced(), road)
 
-    def waiting(self) -> bool:
-        """Whether there is something to take."""
-        with self._lock:
-            return bool(self._requests) or self._announced is not None
+    def poke(self) -> None:
+        """Wake whoever takes, for something that lies elsewhere."""
+        self.wake()
 
-    def take(self) -> Taken | None:
+    def waiting(self, *, looks: bool = True) -> bool:
+        """Whether there is something to take; `looks`: requests to look as well."""
+        with self._lock:
+            return self._announced is not None or self._first(looks=looks) is not None
+
+    def take(self, *, looks: bool = True) -> Taken | None:
         """The next event, requests first; None when there is none."""
         with self._lock:
-            if self._requests:
-                return self._requests.pop(0)
+            first = self._first(looks=looks)
+            if first is not None:
+                taken = self._requests.pop(first)
+                if not any(isinstance(request.event, ev.Aborted) for request in self._requests):
+                    self._interruption.clear()
+                return taken
             announced, self._announced = self._announced, None
         return None if announced is None else Taken(announced)
+
+    def take_announced(self) -> ev.Announced | None:
+        """The announcement, if there is one; requests stay."""
+        with self._lock:
+            announced, self._announced = self._announced, None
+        return announced
+
+    def _first(self, *, looks: bool) -> int | None:
+        """Where the first request is that may be taken."""
+        may = (
+            n for n, request in enumerate(self._requests) if looks or isinstance(request.event, ev.Aborted)
+        )
+        return next(may, None)
 
     def close(self) -> None:
         """Nobody takes any more: whoever waits for an answer is told so."""
@@ -79,6 +105,8 @@ class Mailbox:
             taken = not self._closed and len(self._requests) < MAX_REQUESTS
             if taken:
                 self._requests.append(Taken(event, answer, road))
+                if isinstance(event, ev.Aborted):
+                    self._interruption.set()
         if not taken:
             _refuse(answer)
         self.wake()

@@ -1,7 +1,9 @@
 """Results and notices that wait to be delivered: one small file each, in order, bounded in bytes.
 
-Results are never dropped for notices: when space runs out the oldest notices go. A result that still does not
-fit is refused, and its update waits. A piece of the disk is held back so that a full disk can be reported.
+Results are never dropped for notices: when space runs out the oldest notices go. With a link to a fleet, a
+result that still does not fit is refused, and its update waits. Without one nobody ever acknowledges: the
+oldest results make room, but the newest `KEPT_RESULTS` stay; log and status have told them. A piece of the
+disk is held back so that a full disk can be reported.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 DEFAULT_MAX_BYTES = 256 << 10
 MAX_ENTRY_BYTES = 8192
 RESERVE_BYTES = 16384
+KEPT_RESULTS = 64
 _RESERVE = ".reserve"
 _NAME = re.compile(r"[0-9]{8}\.json")
 
@@ -59,13 +62,18 @@ class OutboxEntry(msgspec.Struct, frozen=True):
 
 
 class Outbox:
-    """The folder; one thread puts entries in, another may take them out, anybody may look."""
+    """The folder; one thread puts entries in, another may take them out, anybody may look.
 
-    def __init__(self, folder: Path, *, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
+    `linked`: somebody acknowledges.
+    """
+
+    def __init__(self, folder: Path, *, max_bytes: int = DEFAULT_MAX_BYTES, linked: bool = True) -> None:
         self._folder = folder
         self._max_bytes = max_bytes
+        self._linked = linked
         self.dropped_notices = 0
         self._lock = threading.Lock()
+        self.dropped_results = 0
 
     def open(self) -> None:
         """Make the folder, drop what a power cut left half-made, set the reserve aside.
@@ -155,19 +163,25 @@ class Outbox:
     def _make_room(self, need_bytes: int, entries: tuple[OutboxEntry, ...]) -> None:
         sizes = {entry.number: len(msgspec.json.encode(entry)) for entry in entries}
         over = sum(sizes.values()) + need_bytes - self._max_bytes
-        for entry in entries:
+        for entry in self._may_go(entries):
             if over <= 0:
                 return
-            if entry.notice is not None:
-                self._remove(entry.number)
-                self.dropped_notices += 1
-                over -= sizes[entry.number]
+            self._remove(entry.number)
+            self.dropped_notices += entry.notice is not None
+            self.dropped_results += entry.result is not None
+            over -= sizes[entry.number]
         if over > 0:
             raise StorageError(
                 f"the outbox is full: {len(entries)} results wait, {self._max_bytes} bytes are the limit",
                 kind="no_space",
                 cure="connect the box to its fleet; results are never dropped",
             )
+
+    def _may_go(self, entries: tuple[OutboxEntry, ...]) -> list[OutboxEntry]:
+        """What may make room, in this order."""
+        notices = [entry for entry in entries if entry.notice is not None]
+        results = [entry for entry in entries if entry.result is not None]
+        return notices if self._linked else [*notices, *results[:-KEPT_RESULTS]]
 
     def _set_aside(self) -> None:
         reserve = self._folder / _RESERVE

@@ -25,6 +25,7 @@ MAX_BYTES_FACTOR = 2  # bytes over the wire, all attempts together, over the ful
 DAY_MIN = 24 * 60
 HEAT_WAIT_S = 300.0
 QUEUE_WAIT_S = 60.0
+MAX_QUEUE_WAIT_S = 6 * 3600.0
 CLOCK_WAIT_S = 900.0
 MAX_CLOCK_WAIT_S = 24 * 3600.0
 _VERSION = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})*")
@@ -176,10 +177,11 @@ def not_now(conditions: Conditions) -> Deferred | None:
     """What speaks against starting, or switching, at this moment; None when nothing does.
 
     While the clock is not to be trusted a window cannot be judged: it is waited for, but not for ever (I10).
+    Nor for ever for a full queue: a quicker model may be what the box needs.
     """
     if conditions.too_hot:
         return Deferred("too hot", HEAT_WAIT_S)
-    if conditions.queue_full:
+    if conditions.queue_full and conditions.waited_s < MAX_QUEUE_WAIT_S:
         return Deferred("queue full", QUEUE_WAIT_S)
     if conditions.window is None:
         return None

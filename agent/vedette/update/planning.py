@@ -14,7 +14,7 @@ from vedette.update.looking import Standing
 from vedette.update.plan import Deferred, Refused, make_plan, not_now
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from vedette.clock import Clock
     from vedette.trust.offer import Offer
@@ -84,7 +84,9 @@ class Planning:
             return ev.PlanDeferred(error.cause, DISK_WAIT_S)
         return ev.Planned(plan.progress(), plan.bytes_limit)
 
-    def await_go(self, *, settled: Callable[[], bool], ask: Callable[[], Standing]) -> Job:
+    def await_go(
+        self, *, settled: Callable[[], bool], ask: Callable[[], Generator[Wait, None, Standing]]
+    ) -> Job:
         """Wait until this moment suits and the model of before serves (`settled`), then ask a last time.
 
         `ask` refreshes trust; what else it finds is taken before this goes on.
@@ -99,11 +101,12 @@ class Planning:
             if not settled():
                 yield Wait(SETTLE_S)
                 continue
-            standing = ask()
+            standing = yield from ask()
+            reached = standing is Standing.WANTED and (yield from self._serving.reaches_server())
             yield Wait()
             if standing is not Standing.PAUSED:
                 wanted = standing is Standing.WANTED
-                return ev.Go(wanted=wanted, baseline=baseline_of(self._serving.baseline()))
+                return ev.Go(wanted=wanted, baseline=baseline_of(self._serving.baseline(), reached=reached))
             yield Wait(PAUSED_WAIT_S * (1 + self._draw()))
 
     def _not_yet_s(self, offer: Offer) -> float:

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
 from vedette.trust.offer import MetadataSource, Offer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from concurrent.futures import Future
     from pathlib import Path
 
     from vedette.wire.release import Codec
 
 
-__all__ = ["Decoder", "Fetcher", "Live", "MetadataSource", "Offer", "Trust", "WindowStats"]
+__all__ = ["Background", "Decoder", "Fetcher", "Live", "MetadataSource", "Offer", "Trust", "WindowStats"]
+
+
+T = TypeVar("T")
+
+
+class Background(Protocol):
+    """Does something that may wait for a network, under a name, beside the thread that drives updates."""
+
+    def __call__(self, work: Callable[[], T], name: str, /) -> Future[T]:
+        """The future holds what it gave or raised."""
+        ...
 
 
 class Trust(Protocol):
@@ -49,6 +61,7 @@ class Fetcher(MetadataSource, Protocol):
             NotFoundError: It is not there (404, 410): final.
             RangeIgnoredError: The server cannot give a part; the caller starts again from 0.
             ChangedError: It is not the object of earlier parts; the caller throws those away.
+            TruncatedError: It ends there before `end`.
             UnavailableError: Stalled, cut, or away; `retry_after_s` where the server said one.
         """
         ...
@@ -72,6 +85,7 @@ class WindowStats(msgspec.Struct, frozen=True):
     `shadowed` and `disagreed` are 0 in a trial. `worker_deaths` counts crashes and hangs of its worker, and
     `last_death` is `load_fail`, `worker_crashed` or `worker_hung`, a colon, and the detail. `given_up`: the
     data plane tries no more; whoever served before serves. `p95_ms` is preprocess, infer and postprocess.
+    `varied`: its answers were seen to differ; `constant_answers`: they did not, though the scene does.
     """
 
     elapsed_s: float
@@ -83,6 +97,7 @@ class WindowStats(msgspec.Struct, frozen=True):
     shadowed: int = 0
     disagreed: int = 0
     constant_answers: bool = False
+    varied: bool = False
     given_up: bool = False
 
 

@@ -62,7 +62,7 @@ class ModelRef(msgspec.Struct, frozen=True):
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """The release that an update is about."""
+    """The release that an update is about; `name` is for people: name and version."""
 
     sha256: str
     counter: int
@@ -71,6 +71,7 @@ class Candidate(msgspec.Struct, frozen=True):
     offered: Mark
     shadow: bool = False
     rollback_of: int | None = None
+    name: str = ""
 
 
 class Blacklisted(msgspec.Struct, frozen=True):
@@ -80,19 +81,28 @@ class Blacklisted(msgspec.Struct, frozen=True):
     offered: Mark
     rollout: str
     cause: Cause
+    name: str = ""
 
 
 class Baseline(msgspec.Struct, frozen=True):
-    """The old model on this box in the window before the switch."""
+    """The old model on this box in the window before the switch.
+
+    `reached`: the update server could be reached then, so a trial is to show that it still can.
+    """
 
     frames: int
     failed: int
     p95_ms: float | None
     constant_answers: bool = False
+    reached: bool = False
 
 
 class Report(msgspec.Struct, frozen=True):
-    """One result; `(update_id, seq)` tells repetitions apart. `serving` is empty when no model is good."""
+    """One result; `(update_id, seq)` tells repetitions apart. `serving` is empty when no model is good.
+
+    `undelivered`: what came was not what was signed, or did not come. Nobody signs for the road, so that says
+    nothing of the release, and it is tried again.
+    """
 
     update_id: str
     seq: int
@@ -105,6 +115,8 @@ class Report(msgspec.Struct, frozen=True):
     offered: Mark
     serving: str
     bytes_fetched: int
+    undelivered: bool = False
+    name: str = ""
 
 
 class Rung(IntEnum):

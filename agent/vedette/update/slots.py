@@ -51,6 +51,17 @@ class Slots:
         self.end_serving()
         self._serve = _Running(pieces, self._clock.monotonic_ns())
 
+    def work_due_s(self) -> float | None:
+        """In how many seconds the update's job goes on; None without one."""
+        if self._work is None:
+            return None
+        return max(0.0, (self._work.due_ns - self._clock.monotonic_ns()) / 1e9)
+
+    def hurry_work(self) -> None:
+        """Do not wait for the moment that the update's job waits for."""
+        if self._work is not None and self._work.fd is None:
+            self._work.due_ns = self._clock.monotonic_ns()
+
     def end_work(self) -> None:
         """Stop what the update does."""
         running, self._work = self._work, None

@@ -144,6 +144,9 @@ def _recoveries() -> list[Row]:
 _NO_CHANGE = ch.ends(Result.FAILED_NO_CHANGE)
 _CONDEMNED = ch.ends(Result.FAILED_NO_CHANGE, blacklist=True)
 _MISMATCH = ch.ends(Result.FAILED_NO_CHANGE, Cause.HASH_MISMATCH)
+# Blobs that did not come, or came damaged: a fault of the road, which nobody signs for.
+_UNDELIVERED = ch.ends(Result.FAILED_NO_CHANGE, undelivered=True)
+_DAMAGED = ch.ends(Result.FAILED_NO_CHANGE, Cause.HASH_MISMATCH, undelivered=True)
 _WITHDRAWN = ch.ends(Result.ABORTED, Cause.OPERATOR_ABORT)
 _ABORTED = ch.ends(Result.ABORTED, Cause.OPERATOR_ABORT, blacklist=True)
 _LATE = (Phase.CONFIRM, Phase.ROLLBACK, Phase.REPORT)
@@ -171,7 +174,7 @@ ROWS: tuple[Row, ...] = (
     *_row(P.TRUST, ev.TrustRefused, HOME),
     *_row(P.TRUST, ev.TrustAway, HOME, ch.keep, do.look_later),
     *_row(P.PLAN, ev.Planned, P.FETCH, ch.begin),
-    *_row(P.PLAN, ev.PlanDeferred, P.DEFERRED, ch.keep, do.defer),
+    *_row(P.PLAN, ev.PlanDeferred, P.DEFERRED, ch.put_off, do.defer),
     *_row(P.PLAN, ev.PlanRefused, HOME, when=on.said_already),
     *_row(P.PLAN, ev.PlanRefused, P.REPORT, _NO_CHANGE, when=on.no_space),
     *_row(P.PLAN, ev.PlanRefused, P.REPORT, ch.ends(Result.REJECTED)),
@@ -180,10 +183,10 @@ ROWS: tuple[Row, ...] = (
     *_row(P.FETCH, ev.FetchStalled, STAY, ch.stalled, do.fetch_later, when=on.rounds_left),
     *_row(P.FETCH, ev.FetchStalled, P.REPORT, ch.stalled_out),
     *_row(P.FETCH, ev.FetchLost, P.FETCH, ch.lost, do.discard, when=on.full_is_left),
-    *_row(P.FETCH, ev.FetchLost, P.REPORT, _NO_CHANGE),
+    *_row(P.FETCH, ev.FetchLost, P.REPORT, _UNDELIVERED),
     *_row(P.VERIFY_PATCH, ev.PatchesGood, P.APPLY, ch.patches_checked),
     *_row(P.VERIFY_PATCH, ev.PatchesBad, P.FETCH, ch.patches_sorted, do.discard, when=on.may_fetch_again),
-    *_row(P.VERIFY_PATCH, ev.PatchesBad, P.REPORT, _MISMATCH),
+    *_row(P.VERIFY_PATCH, ev.PatchesBad, P.REPORT, _DAMAGED),
     *_row(P.APPLY, ev.Applied, P.VERIFY_OUT, ch.made),
     *_row(P.APPLY, ev.ApplyFailed, P.FETCH, ch.partly_made, do.discard, when=on.full_is_left),
     *_row(P.APPLY, ev.ApplyFailed, P.REPORT, _NO_CHANGE),
@@ -215,7 +218,7 @@ ROWS: tuple[Row, ...] = (
     *_row(P.ROLLBACK, ev.ProvenBad, P.REPORT, ch.stranded, do.just(ef.AnswerUnavailable())),
     # The end.
     *_row(P.REPORT, ev.ReportStored, P.TRUST, ch.file_report, do.tidy, when=on.with_queue),
-    *_row(P.REPORT, ev.ReportStored, HOME, ch.file_report, do.tidy),
+    *_row(P.REPORT, ev.ReportStored, HOME, ch.file_report, do.end),
     *_row(P.REPORT, ev.ReportUnstored, STAY, ch.keep, do.store_later),
     # The proven model itself fails: on to the next, whatever the update is doing.
     *_row((*HOMES, *AWAY), ev.ProvenBad, STAY, ch.step_down, do.tell_and_serve, when=on.rungs_left),
@@ -233,7 +236,7 @@ ROWS: tuple[Row, ...] = (
     *_row((P.TRUST, P.PLAN, *_LATE), ev.Announced, STAY),
     *_row((*_UNDERWAY, *_LATE), ev.Offered, STAY, ch.note_lower, do.tell_lower, when=on.lower_and_new_to_us),
     *_row((*_UNDERWAY, *_LATE), ev.Offered, STAY, when=on.lower),
-    *_row((*_UNDERWAY, *_LATE), ev.Offered, STAY, ch.note_mark, when=on.same_release),
+    *_row((*_UNDERWAY, P.CONFIRM, P.ROLLBACK), ev.Offered, STAY, ch.note_mark, when=on.same_release),
     *_row(STAGED, ev.Offered, P.REPORT, ch.superseded),
     *_row((*LIVE, *_LATE), ev.Offered, STAY, ch.queue),
     *_row((*_UNDERWAY, *_LATE), ev.NothingOffered, STAY, ch.trusted),

@@ -42,8 +42,9 @@ class UpdateThread(threading.Thread):
             self._ended()
 
     def stop(self) -> bool:
-        """End it; False when it did not in time, as while a server is slow: it dies with the process."""
+        """End it; False when it did not in time, as while a disk is slow: it dies with the process."""
         self._stopping.set()
+        self.driver.leave()
         self._poke()
         if self.ident is not None:
             self.join(STOP_WAIT_S)

@@ -67,8 +67,11 @@ class ReleaseNeeds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     agent: str
 
 
-class ReleaseManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A release; `counter` orders the releases of one model and never goes back on a device."""
+class ReleaseManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A release; `counter` orders the releases of one model and never goes back on a device.
+
+    `other_task`: its owner means it to answer in another kind than the model that it replaces.
+    """
 
     schema: int
     owner: str
@@ -78,6 +81,7 @@ class ReleaseManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bundle_sha256: str
     files: tuple[ReleaseFile, ...]
     needs: ReleaseNeeds
+    other_task: bool = False
 
 
 class ManifestError(ValueError):

@@ -12,6 +12,11 @@ import msgspec
 
 BUCKETS = 10_000
 MAX_DOCUMENT_BYTES = 65536
+# Beyond these nothing is meant, and devices would count nanoseconds past what their clocks can hold.
+MAX_WAIT_S = 366 * 86400.0
+MAX_FRAMES = 1 << 31
+MAX_LATENCY_RATIO = 1000.0
+_MAX_UTC = 1 << 40
 
 
 class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,32 +74,33 @@ class RolloutDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RolloutError(ValueError):
-    """A rollout document that is malformed."""
+    """A rollout document that is malformed, or would be."""
 
 
 def parse_rollouts(raw: bytes) -> RolloutDocument:
     """Read a rollout document strictly.
 
     Raises:
-        RolloutError: Not JSON of this schema, too large, or a share outside 0..BUCKETS.
+        RolloutError: Not JSON of this schema, too large, or a value out of its range.
     """
     if len(raw) > MAX_DOCUMENT_BYTES:
         raise RolloutError(f"rollout document of {len(raw)} bytes; {MAX_DOCUMENT_BYTES} is the limit")
-    try:
-        document = msgspec.json.decode(raw, type=RolloutDocument)
-    except msgspec.DecodeError as error:
-        raise RolloutError(f"rollout document: {error}") from error
-    if document.schema != 1:
-        raise RolloutError(f"rollout document has schema {document.schema}; this agent reads 1")
-    for rollout in document.rollouts:
-        if not 0 <= rollout.share <= BUCKETS:
-            raise RolloutError(f"rollout {rollout.id}: share {rollout.share} is not within 0..{BUCKETS}")
-    return document
+    return _decoded(raw)
 
 
 def build_rollouts(document: RolloutDocument) -> bytes:
-    """Write a rollout document; equal documents give equal bytes."""
-    return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
+    """Write a rollout document; equal documents give equal bytes, and the bytes give the same document.
+
+    Raises:
+        RolloutError: Devices could not read it, or would read something else: NaN is no number in JSON.
+    """
+    try:
+        raw = msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
+    except (ValueError, OverflowError) as error:  # text that is no Unicode, numbers beyond 64 bit
+        raise RolloutError(f"rollout document cannot be written as JSON: {error}") from error
+    if _decoded(raw) != document:
+        raise RolloutError("rollout document would be read as something else than it says")
+    return raw
 
 
 def bucket_of(salt: str, device_id: str) -> int:
@@ -116,3 +122,39 @@ def concerns(rollout: Rollout, *, device_id: str, model: str, labels: dict[str, 
     if rollout.share >= BUCKETS:
         return True
     return bool(device_id) and bucket_of(rollout.salt, device_id) < rollout.share
+
+
+def _decoded(raw: bytes) -> RolloutDocument:
+    try:
+        document = msgspec.json.decode(raw, type=RolloutDocument)
+    except msgspec.DecodeError as error:
+        raise RolloutError(f"rollout document: {error}") from error
+    if document.schema != 1:
+        raise RolloutError(f"rollout document has schema {document.schema}; this agent reads 1")
+    for rollout in document.rollouts:
+        for what, value, low, high in _limits(rollout):
+            if not low <= value <= high:
+                raise RolloutError(f"rollout {rollout.id}: {what} {value} is not within {low:g}..{high:g}")
+    return document
+
+
+def _limits(rollout: Rollout) -> list[tuple[str, float, float, float]]:
+    """Every number of a rollout with the least and the most that it may be."""
+    guards = rollout.guards
+    limits: list[tuple[str, float, float, float]] = [
+        ("share", rollout.share, 0, BUCKETS),
+        ("not_before_utc", rollout.not_before_utc, 0, _MAX_UTC),
+        ("jitter_s", rollout.jitter_s, 0, MAX_WAIT_S),
+        ("guards.latency_ratio", guards.latency_ratio, 0, MAX_LATENCY_RATIO),
+        ("guards.error_rate", guards.error_rate, 0, 1),
+    ]
+    if guards.disagreement is not None:
+        limits.append(("guards.disagreement", guards.disagreement, 0, 1))
+    for what, window in (("shadow", rollout.shadow), ("trial", rollout.trial)):
+        if window is not None:
+            limits += [
+                (f"{what}.max_s", window.max_s, 0, MAX_WAIT_S),
+                (f"{what}.min_s", window.min_s, 0, window.max_s),
+                (f"{what}.min_frames", window.min_frames, 0, MAX_FRAMES),
+            ]
+    return limits

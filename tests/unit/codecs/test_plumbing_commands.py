@@ -67,7 +67,7 @@ def test_the_device_s_codecs_need_nothing_of_the_publisher() -> None:
 
     code = (
         "import sys, vedette.update.codecs.decode;"
-        "print([m for m in ('bsdiff4', 'vedette_fleet', 'tuf', 'zstandard') if m in sys.modules])"
+        "print([m for m in ('bsdiff4', 'vedette_fleet', 'tuf', 'backports.zstd') if m in sys.modules])"
     )
     answer = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60

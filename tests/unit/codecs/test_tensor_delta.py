@@ -8,10 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.codecs import pairs
 
+from vedette.delta.execute import RANGE_CODED, FrameContent
 from vedette.delta.layout import Predictor
 from vedette.delta.plan import parse_plan, plan_size_bytes
+from vedette.delta.varint import Cursor
 from vedette.errors import BadInputError, UsageError
 from vedette.wire.release import Codec
+from vedette_fleet.delta.choose import WholeFiles
 from vedette_fleet.delta.encode import encode_delta, encode_full
 from vedette_fleet.delta.tensor_delta import apply_tensor, encode_tensor
 
@@ -79,6 +82,42 @@ def test_it_beats_bsdiff4_where_weights_moved(story: str, share: float) -> None:
     codec, best = encode_delta(old, new)
     assert codec is Codec.TENSOR
     assert len(best) <= share * len(plain)
+
+
+def test_a_layer_that_is_put_in_costs_what_it_holds() -> None:
+    """It took the name of the layer behind it, which tells nothing of it; nearly an identity packs well."""
+    rng = np.random.default_rng(4)
+    inner, last = (rng.normal(size=(96, width)).astype(np.float32) for width in (96, 64))
+    fresh = np.eye(96, dtype=np.float32)
+    fresh[5, :40] = 1e-4 * rng.normal(size=40)
+    old = pairs.onnx_file({"layers.0": inner, "layers.1": last})
+    new = pairs.onnx_file({"layers.0": inner, "layers.1": fresh, "layers.2": last})
+    patch = encode_tensor(old, new)
+    assert len(patch) < 800
+    assert len(patch) < len(encode_delta(old, new, "bsdiff4")[1])
+
+
+def test_a_sparse_change_is_decoded_in_many_lanes_and_a_small_one_in_few() -> None:
+    """Steps of all lanes cost time, whatever they hold; where few bytes are coded, lanes only cost space."""
+    rng = np.random.default_rng(5)
+    before = rng.integers(-99, 99, (300, 1000), np.int8)
+    after = before + (rng.random(before.shape) < 0.01).astype(np.int8)
+    assert coded_lanes({"w": before}, {"w": after}) >= 200
+    still = rng.integers(-99, 99, (300, 10_000), np.int8)
+    assert coded_lanes({"w": before[:20], "v": still}, {"w": after[:20] + 1, "v": still}) <= 8
+
+
+def coded_lanes(before: dict[str, pairs.Array], after: dict[str, pairs.Array]) -> int:
+    """Of the only frame with range coded tokens."""
+    old, new = pairs.onnx_file(before), pairs.onnx_file(after)
+    patch = encode_tensor(old, new)
+    at = plan_size_bytes(patch)
+    plan = parse_plan(patch[:at])
+    (frame,) = (frame for frame in plan.frames if any(op.coded for op in frame.operations))
+    start = at + sum(each.size_bytes for each in plan.frames[: plan.frames.index(frame)])
+    content = FrameContent(frame, patch[start : start + frame.size_bytes], WholeFiles(old, new))
+    assert content.stage == RANGE_CODED
+    return Cursor(content.packed).number("lanes")
 
 
 def test_auto_takes_whatever_is_smaller() -> None:

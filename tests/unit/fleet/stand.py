@@ -6,11 +6,11 @@ import tempfile
 from datetime import datetime, timedelta, timezone
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import bsdiff4
 import numpy as np
-import zstandard
+from backports import zstd
 from onnx import TensorProto
 from tests.unit.bundle.workshop import onnx_model, write_bundle
 from tuf.api.exceptions import DownloadHTTPError
@@ -56,7 +56,7 @@ class PlainEncoder:
     """The codecs as their packages have them: quick, and the same bytes every time."""
 
     def full(self, new: bytes) -> tuple[Codec, bytes]:
-        packed = zstandard.ZstdCompressor(level=3).compress(new)
+        packed = zstd.compress(new)
         return (Codec.ZSTD, packed) if len(packed) < len(new) else (Codec.RAW, new)
 
     def delta(self, old: bytes, new: bytes) -> tuple[Codec, bytes]:
@@ -86,8 +86,8 @@ class Desk:
         """The same desk at another time."""
         return Desk(self.folder, now=self.workshop.now + timedelta(**delta))
 
-    def release(self, bundle_folder: Path, bases: tuple[str, ...] | None = None, **more: str) -> Released:
-        request = Request(bundle_folder, bases=bases, **more)  # type: ignore[arg-type]
+    def release(self, bundle_folder: Path, bases: tuple[str, ...] | None = None, **more: Any) -> Released:  # noqa: ANN401 - fields of a Request
+        request = Request(bundle_folder, bases=bases, **more)
         return Publisher(self.workshop, PlainEncoder(), lambda _what, _done, _total: None).release(request)
 
     def device(self, *, trusts: int = 1) -> Device:

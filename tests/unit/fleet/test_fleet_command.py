@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.bundle.workshop import write_bundle
 from tests.unit.fleet.stand import Device, bundle, weights
 
 from vedette_fleet.cli.main import COMMANDS, main
@@ -32,8 +33,8 @@ class Operator:
         assert caught.value.code == code, self.said
         return out
 
-    def json(self, *arguments: str | Path) -> Any:  # noqa: ANN401 - any document
-        return json.loads(self(*arguments, "--json"))
+    def json(self, *arguments: str | Path, code: int = 0) -> Any:  # noqa: ANN401 - any document
+        return json.loads(self(*arguments, "--json", code=code))
 
 
 @pytest.fixture
@@ -95,10 +96,11 @@ def test_a_ceremony_of_two_machines(fleet: Operator) -> None:
     away.mkdir()
     for number in (2, 3):
         (fleet.folder / f"repo-keys/root-{number}.pem").rename(away / f"root-{number}.pem")
-    assert not fleet.json("keys", "rotate", "timestamp")["published"]
+    assert not fleet.json("keys", "rotate", "timestamp", code=69)["published"]
+    assert "root 2 waits for signatures" in fleet.said
     assert "lacks 1 signature" in fleet.said
     staged = fleet.folder / "repo/staged/2.root.json"
-    fleet("keys", "publish")
+    fleet("keys", "publish", code=69)
     assert "not published yet" in fleet.said
     fleet("keys", "sign", staged, "--key", away / "root-3.pem")
     assert "timestamp: 1 of" in fleet.said
@@ -113,11 +115,38 @@ def test_a_ceremony_of_two_machines(fleet: Operator) -> None:
 def test_an_owner_elsewhere_is_admitted_by_his_public_key(fleet: Operator) -> None:
     fleet("init", "repo")
     made = fleet.json("keys", "new", fleet.folder / "acme.pem")
-    fleet("keys", "add-owner", "acme", "--public", made["public"])
+    fleet("keys", "add-owner", "acme", "--public", made["public"], code=69)
     assert "1.models-acme.json lacks 1 signature" in fleet.said
     fleet("keys", "drop")
     fleet("keys", "drop")
     assert "nothing waits" in fleet.said
+
+
+def test_check_tells_what_is_wrong_and_release_repairs_it(fleet: Operator) -> None:
+    fleet("init", "repo", "--owner", "demo")
+    fleet("release", bundle(fleet.folder, "1"))
+    assert "everything is signed, in time and whole" in fleet("check", "repo")
+    assert fleet.json("check")["whole"]
+    blob = max((fleet.folder / "repo/blobs").iterdir(), key=lambda path: path.stat().st_size)
+    blob.write_bytes(b"\0" * blob.stat().st_size)
+    answer = fleet("check", code=65)
+    assert "WRONG  demo/tiny@1 tiny.onnx (full): blob " in answer
+    assert "cure: release its bundle again" in fleet.said
+    [problem] = fleet.json("check", code=65)["problems"]
+    assert problem["where"] == "demo/tiny@1 tiny.onnx (full)"
+    fleet("release", fleet.folder / "tiny-1")
+    assert "repaired tiny.onnx (full): has other bytes" in fleet.said
+    assert "its blobs are whole again" in fleet.said
+    fleet("check")
+
+
+def test_release_warns_of_changed_labels(fleet: Operator) -> None:
+    fleet("init", "repo", "--owner", "demo")
+    fleet("release", bundle(fleet.folder, "1"))
+    folder = write_bundle(fleet.folder / "two", {"labels.txt": b"dog\ncat\nowl\n"}, version="2")
+    changes = fleet.json("release", folder)["changes"]
+    assert len(changes) == 1
+    assert "warning: 2 labels changed since 1" in fleet.said
 
 
 def test_refresh_tells_when_everything_expires(fleet: Operator) -> None:
@@ -132,7 +161,34 @@ def test_revoke_takes_a_key_from_its_role(fleet: Operator) -> None:
     fleet("init", "repo")
     first = next(entry for entry in fleet.json("keys", "list")["keys"] if entry["role"] == "root")
     fleet("keys", "revoke", first["keyid"][:12])
+    assert "root needs all the keys it has left" in fleet.said
     assert sum(entry["role"] == "root" for entry in fleet.json("keys", "list")["keys"]) == 2
+    fleet("keys", "add", "root")
+    assert "root: key " in fleet.said
+    assert sum(entry["role"] == "root" for entry in fleet.json("keys", "list")["keys"]) == 3
+
+
+def test_scripts_can_tell_that_an_edit_waits(fleet: Operator) -> None:
+    """Exit code 69 for whatever was staged, as for every needed thing that is away."""
+    fleet("init", "repo", "--owner", "demo")
+    away = fleet.folder / "away"
+    (fleet.folder / "repo-keys").rename(away)
+    (fleet.folder / "repo-keys").mkdir()
+    for name in ("snapshot-1.pem", "timestamp-1.pem"):
+        (away / name).rename(fleet.folder / "repo-keys" / name)
+    answer = fleet.json("release", bundle(fleet.folder, "1"), code=69)
+    assert answer["outcome"]["waiting"] == ["models-demo"]
+    assert "models-demo 2 waits for signatures" in fleet.said
+    fleet("keys", "publish", code=69)
+    fleet("init", "repo", "--owner", "acme", code=69)
+    fleet("refresh", "--role", "root", code=69)
+    fleet("refresh", code=0)
+    fleet(
+        "keys", "sign", fleet.folder / "repo/staged/2.models-demo.json", "--key", away / "models-demo-1.pem"
+    )
+    fleet("keys", "publish", code=69)
+    assert "published models-demo 2" in fleet.said
+    assert "2.root.json lacks 2 signatures" in fleet.said
 
 
 @pytest.mark.parametrize(
@@ -150,11 +206,17 @@ def test_revoke_takes_a_key_from_its_role(fleet: Operator) -> None:
         (["rollout", "start", "x", "--release", "t@1", "--not-before", "soon"], 2, "is no time"),
         (["rollout", "start", "x", "--release", "t@1", "--trial-max-s", "1"], 2, "shorter than"),
         (["rollout", "abort", "x"], 2, "no rollout 'x'"),
+        (["rollout", "repair"], 2, "can be read"),
+        (["rollout", "start", "x", "--release", "t@1", "--waves", "1e999999999%"], 2, "no percentage"),
         (["keys", "publish"], 2, "nothing waits"),
         (["keys", "sign", "repo/metadata/1.root.json", "--key", "k"], 2, "served already"),
         (["refresh", "--keys", "absent"], 65, "not in the keys folder"),
         (["serve-files", "absent"], 65, "no update repository"),
         (["init", "repo", "--keys", "repo/blobs/keys"], 2, "lies inside the repository"),
+        (["init", "."], 2, "no repository and not empty: it holds repo"),
+        (["check", "absent"], 65, "no update repository at absent"),
+        (["keys", "drop", "root"], 2, "nothing of root waits"),
+        (["keys", "add", "cook"], 2, "no role 'cook'"),
         (["bake"], 2, "No such command"),
     ],
 )
@@ -165,6 +227,25 @@ def test_what_is_wrong_is_said_with_its_exit_code(
     bundle(fleet.folder, "1")
     assert fleet(*arguments, code=code) == "", "standard output is for answers"
     assert cause in fleet.said
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e400"])
+@pytest.mark.parametrize(
+    "option",
+    [
+        "--jitter-s", "--shadow-min-s", "--shadow-max-s", "--trial-min-s", "--trial-max-s",
+        "--latency-ratio", "--error-rate", "--disagreement",
+    ],
+)  # fmt: skip
+def test_no_number_of_a_rollout_may_be_infinite_or_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, number: str
+) -> None:
+    """JSON cannot carry them: the document would be signed, and no device could read it."""
+    operator = Operator(tmp_path, capsys)
+    start = ["rollout", "start", "x", "--release", "tiny@1", "--repo", str(tmp_path)]
+    assert operator(*start, option, number, code=2) == ""
+    assert f"Invalid value for '{option}'" in operator.said
+    assert "not a finite number" in operator.said
 
 
 def test_the_commands_of_the_readme_run_as_they_stand(fleet: Operator) -> None:
@@ -179,6 +260,7 @@ def test_the_commands_of_the_readme_run_as_they_stand(fleet: Operator) -> None:
         "rollout",
         "serve-files",
         "refresh",
+        "check",
     ]
     for command in commands:
         if command[0] != "serve-files":  # which runs until it is ended

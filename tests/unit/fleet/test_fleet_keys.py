@@ -13,7 +13,8 @@ from vedette import fsops
 from vedette.errors import BadInputError, UsageError
 from vedette_fleet import roles
 from vedette_fleet.key_files import KeyFolder, create_key
-from vedette_fleet.tuf_ceremonies import Workshop, sign_file
+from vedette_fleet.tuf_ceremonies import Workshop
+from vedette_fleet.tuf_signing import sign_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -180,7 +181,7 @@ def test_publishing_what_was_staged_can_be_cut_off_anywhere(desk: Desk, tmp_path
         assert desk.repository.staged() == []
 
 
-def test_half_of_a_staged_edit_is_not_published(desk: Desk, tmp_path: Path) -> None:
+def test_half_of_a_staged_edit_is_made_whole_or_refused(desk: Desk, tmp_path: Path) -> None:
     """Killed between staging two files that belong together: alone, either would break every device."""
     (desk.keys.path / "root-1.pem").rename(tmp_path / "one.pem")
     (desk.keys.path / "root-2.pem").rename(tmp_path / "two.pem")
@@ -188,7 +189,20 @@ def test_half_of_a_staged_edit_is_not_published(desk: Desk, tmp_path: Path) -> N
     root, targets = sorted(outcome.missing, key=lambda path: path.name.endswith("targets.json"))
     sign_file(root, tmp_path / "one.pem")
     targets.unlink()
-    with pytest.raises(BadInputError, match="changes the keys of targets without signing"):
+    assert desk.workshop.publish_staged().published, "what was only signed again is signed again"
+    assert desk.device().manifest(TARGET) is not None
+
+    (desk.keys.path / "targets-2.pem").rename(tmp_path / "targets.pem")
+    outcome = desk.workshop.add_owner("acme")
+    [first, targets] = sorted(outcome.missing, key=lambda path: path.name.endswith("targets.json"))
+    sign_file(targets, tmp_path / "targets.pem")
+    kept = targets.read_bytes()
+    targets.unlink()
+    with pytest.raises(BadInputError, match="nobody delegates to models-acme"):
+        desk.workshop.publish_staged()
+    targets.write_bytes(kept)
+    first.unlink()
+    with pytest.raises(BadInputError, match="delegates to models-acme, of which there is no metadata"):
         desk.workshop.publish_staged()
     assert desk.device().manifest(TARGET) is not None
 
@@ -209,7 +223,7 @@ def test_what_was_staged_for_another_state_is_refused(desk: Desk, tmp_path: Path
     outcome = desk.workshop.add_owner("acme")
     assert not outcome.published
     saved = [(path, path.read_bytes()) for path in outcome.missing]
-    desk.repository.unstage()
+    desk.repository.unstage(desk.repository.staged())
     (tmp_path / "targets.pem").rename(desk.keys.path / "targets-1.pem")
     desk.workshop.refresh(["targets"])
     for path, content in saved:
@@ -220,8 +234,9 @@ def test_what_was_staged_for_another_state_is_refused(desk: Desk, tmp_path: Path
 
 def test_a_revoked_root_key_leaves_two_and_the_next_is_refused(desk: Desk) -> None:
     first, second, _ = keyids(desk, "root")
-    keyid, affected, outcome = desk.workshop.revoke(first[:10])
-    assert (keyid, affected, outcome.published) == (first, ["root"], True)
+    revoked = desk.workshop.revoke(first[:10])
+    assert (revoked.keyid, revoked.roles, revoked.outcome.published) == (first, ("root",), True)
+    assert revoked.tight == ("root",), "two keys left, two needed"
     assert desk.device().manifest(TARGET) is not None
     with pytest.raises(UsageError, match="needs 2 signatures and has 2 keys") as caught:
         desk.workshop.revoke(second)

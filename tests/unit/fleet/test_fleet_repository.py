@@ -73,6 +73,22 @@ def test_init_again_changes_nothing_but_admits_new_owners(tmp_path: Path) -> Non
     assert "models-acme" in desk.repository.load().roles
 
 
+def test_init_leaves_a_folder_of_something_else_alone(tmp_path: Path) -> None:
+    (tmp_path / "repo").mkdir()
+    (tmp_path / "repo" / "lost+found").mkdir()  # of a disk that is mounted there
+    photo = tmp_path / "repo" / "photo.jpg"
+    photo.write_bytes(b"x")
+    with pytest.raises(UsageError, match=r"not empty: it holds photo\.jpg"):
+        Desk(tmp_path).initialised()
+    assert not (tmp_path / "repo-keys").exists()
+    photo.unlink()
+    desk = Desk(tmp_path).initialised()
+    photo.write_bytes(b"x")
+    assert desk.workshop.initialise(["demo"]) == [], "a repository stays one"
+    with pytest.raises(UnavailableError, match="Not a directory"):
+        Workshop(TufRepository(photo), desk.keys, NOW).initialise([])
+
+
 def test_init_cut_off_anywhere_is_finished_by_init_and_keeps_every_key(tmp_path: Path) -> None:
     count = PowerCut()
     with fsops.traced(count):

@@ -10,8 +10,9 @@ from tests.unit.fleet.stand import NOW, Desk, bundle, weights
 from vedette.errors import BadInputError, UsageError
 from vedette.wire.rollout import Guards, Rollout, RolloutDocument, Window, concerns
 from vedette_fleet import rollout as edits
-from vedette_fleet.rollout import Plan, Release, State, Terms
+from vedette_fleet.rollout import Release, State, Terms
 from vedette_fleet.rollout_files import Rollouts, edit_rollouts, load_rollouts
+from vedette_fleet.rollout_plan import Plan, issue, restore_plan
 from vedette_fleet.waves import parse_waves
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ def test_a_document_too_large_for_devices_is_refused_and_can_be_cleaned(desk: De
     many = tuple(Rollout(f"x{n}", "tiny", "t" * 60, "a" * 64, "s", 1, withdrawn=True) for n in range(200))
     big = Plan(RolloutDocument(1, before.document.counter, 0, (rollout, *many)), {}, ())
     with pytest.raises(UsageError, match="devices read 65536") as caught:
-        edits.issue(big, version=1, issued_utc=0)
+        issue(big, version=1, issued_utc=0)
     assert "rollout remove" in (caught.value.cure or "")
     assert edits.remove(big, "x").document.rollouts == many
     begin(desk, "live", "tiny@2", terms())
@@ -225,9 +226,9 @@ def test_states_are_told_apart() -> None:
 
 def test_custom_data_that_is_not_ours_is_refused() -> None:
     document = RolloutDocument(1, 1, 0, ())
-    assert edits.restore_plan(document, None).waves == {}
+    assert restore_plan(document, None).waves == {}
     with pytest.raises(BadInputError, match="custom data"):
-        edits.restore_plan(document, {"waves": "all"})
+        restore_plan(document, {"waves": "all"})
 
 
 def test_a_release_of_another_model_is_no_way_back() -> None:

@@ -92,3 +92,27 @@ def test_sizes_and_progress_of_odd_values() -> None:
     assert progress_text(replace(FETCHING, bytes_fetched=5_000_000)) == "5.0 MB of 4.0 MB, 100%"
     assert progress_text(IDLE) == "0 bytes"
     assert [size_text(size) for size in (999, 1000, 1_234_000)] == ["999 bytes", "1.0 kB", "1.2 MB"]
+
+
+def test_an_update_that_a_start_finds_goes_on_and_begins_nothing_anew() -> None:
+    """It has nothing to fetch any more, so nothing of that is said."""
+    trial = replace(FETCHING, phase=Phase.TRIAL, bytes_needed=348)
+    switch = replace(trial, phase=Phase.SWITCH)
+    assert told(trial, switch, trial) == [
+        "update: person 2 by rollout second goes on: trial",
+        "update: person 2: loading it beside the model that serves",
+        "update: person 2: answering frames, on trial",
+    ]
+
+
+def test_a_fetch_that_waits_says_why_and_until_when() -> None:
+    """Once for each reason, not at every look."""
+    waits = replace(
+        FETCHING, cause=Cause.CONNECTIVITY_LOST, detail="https://models/blobs/ab: HTTP 503", next_try_s=120.0
+    )
+    other = replace(waits, detail="https://models/blobs/ab: connection refused")
+    lines = told(IDLE, FETCHING, waits, replace(waits, next_try_s=119.0), other)
+    assert lines[1:] == [
+        "update: https://models/blobs/ab: HTTP 503; tried again in 2 min 00 s",
+        "update: https://models/blobs/ab: connection refused; tried again in 2 min 00 s",
+    ]

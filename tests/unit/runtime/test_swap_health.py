@@ -96,6 +96,21 @@ def test_constant_answers_need_a_scene_that_was_seen_to_vary(
     assert made.stats().constant_answers is constant
 
 
+def test_answers_that_differ_are_said_to_vary_by_the_window_and_by_the_baseline() -> None:
+    """One other score is enough; until then nothing is said of a scene that may stand still."""
+    clock = ManualClock()
+    sliding, made = SlidingHealth(clock, 600.0), health(scene_varied=False)
+    sliding.sha256 = NEW.sha256
+    for seq in range(2 * CONSTANT_AFTER):
+        sliding.add(answer(seq))
+        made.add(answer(seq))
+    assert [(s.varied, s.constant_answers) for s in (sliding.stats(), made.stats())] == [(False, False)] * 2
+    sliding.add(answer(900, score=0.51))
+    made.add(answer(900, score=0.51))
+    assert sliding.stats().varied
+    assert made.stats().varied
+
+
 def test_an_empty_scene_is_no_constant_answer() -> None:
     """Night came: nothing to detect, which says nothing."""
     made = health()

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any
 import bsdiff4
 import msgspec
 import numpy as np
-import zstandard
+from backports import zstd
 from tests.stubs.played_bundles import played_bundle, played_worker
 
 from vedette.bundle.folder import load_bundle
 from vedette.clock import ManualClock
-from vedette.errors import NotFoundError
+from vedette.errors import BundleError, NotFoundError, UnavailableError
 from vedette.trust.offer import Offer
+from vedette.update.background import inline
 from vedette.update.box_facts import read_box
 from vedette.update.driver import UpdateDriver
 from vedette.update.driver_parts import DriverParts, DriverPorts
@@ -64,9 +65,9 @@ TRIAL = Window(60.0, 100, 3600.0)
 RUNTIME_NEEDS = ReleaseNeeds("onnx", "0.1", (7, 17), (), (), 10, "0.0.1")
 
 
-def weights(version: int) -> bytes:
+def weights(version: int, count: int = WEIGHTS) -> bytes:
     """Weights of a fine-tune: a few per cent of them differ between neighbours."""
-    values = np.random.default_rng(1).integers(-128, 128, WEIGHTS).astype(np.int8)
+    values = np.random.default_rng(1).integers(-128, 128, count).astype(np.int8)
     values[: version * 500] += np.int8(1)
     return values.tobytes()
 
@@ -81,11 +82,12 @@ class Publisher:
         self.folder = folder
         self.blobs = folder / "repository" / "blobs"
         self.blobs.mkdir(parents=True, exist_ok=True)
+        self.weights_count = WEIGHTS
 
     def bundle(self, version: int, **play: str) -> Path:
         """A bundle with some weights; `play` tells the stub engine how to behave."""
         root = self.folder / f"v{version}"
-        files = {"weights.bin": weights(version)}
+        files = {"weights.bin": weights(version, self.weights_count)}
         return played_bundle(
             root, spec={"version": str(version), "sidecars": ["weights.bin"]}, files=files, **play
         )
@@ -98,7 +100,7 @@ class Publisher:
         files = []
         for name, sha256 in sorted(loaded.files.items()):
             content = (bundle / name).read_bytes()
-            packed = zstandard.ZstdCompressor(level=3).compress(content)
+            packed = zstd.compress(content)
             codec = Codec.ZSTD if len(packed) < len(content) else Codec.RAW
             encodings = [self._encoding(EncodingKind.FULL, codec, packed if codec is Codec.ZSTD else content)]
             if base is not None and name == "weights.bin":
@@ -122,6 +124,20 @@ class Publisher:
             encodings = tuple(
                 self._encoding(encoding.kind, encoding.codec, patch, encoding.base_sha256)
                 if encoding.kind is EncodingKind.DELTA
+                else encoding
+                for encoding in file.encodings
+            )
+            files.append(msgspec.structs.replace(file, encodings=encodings))
+        return msgspec.structs.replace(manifest, files=tuple(files))
+
+    def swap_full(self, manifest: ReleaseManifest, other: Path) -> ReleaseManifest:
+        """The manifest with a full encoding that makes another bundle's weights."""
+        blob = zstd.compress((other / "weights.bin").read_bytes())
+        files = []
+        for file in manifest.files:
+            encodings = tuple(
+                self._encoding(EncodingKind.FULL, Codec.ZSTD, blob)
+                if encoding.kind is EncodingKind.FULL and file.path == "weights.bin"
                 else encoding
                 for encoding in file.encodings
             )
@@ -226,15 +242,24 @@ class FakeLive:
         self._clock = clock
         self.behaviours: dict[str, Behaviour] = {}
         self.calls: list[str] = []
-        self._now: Path | None = booted
+        self._now: Path | None = None
         self._since_s = self._time_s()
-        self._next: Path | None = None
-        self._next_s = 0.0
+        self._next: Path | None = (
+            booted  # it loads like any other: nothing serves in a process that just began
+        )
+        self._next_s = self._time_s() + LOAD_S
         self._trial_from: Path | None = None
         self._shadow: Path | None = None
         self._shadow_s = 0.0
         self._given_up = ""
         self.dead = False  # nothing serves any more
+        self.on_load: Callable[[Path], None] = lambda _bundle: None  # sees each bundle that is to be loaded
+
+    @property
+    def loading(self) -> bool:
+        """Whether a bundle is on its way to serve."""
+        self._settle()
+        return self._next is not None
 
     def _time_s(self) -> float:
         return self._clock.monotonic_ns() / 1e9
@@ -245,17 +270,27 @@ class FakeLive:
     def _settle(self) -> None:
         now_s = self._time_s()
         if self._next is not None and now_s >= self._next_s:
-            behaviour = self._behaviour(self._next)
-            if behaviour.dies and behaviour.dies_after_s == 0:
-                self._given_up, self._next = behaviour.dies, None
+            refused = self._refusal(self._next)
+            if refused:
+                self._given_up, self._next = refused, None
                 return
             self._now, self._next, self._since_s, self.dead = self._next, None, now_s, False
         behaviour = self._behaviour(self._now) if self._trial_from is not None else Behaviour()
         if behaviour.dies and self._next is None and now_s - self._since_s >= behaviour.dies_after_s:
             self._now, self._trial_from, self._given_up = self._trial_from, None, behaviour.dies
 
+    def _refusal(self, bundle: Path) -> str:
+        """Why a worker does not get it loaded."""
+        behaviour = self._behaviour(bundle)
+        try:
+            load_bundle(bundle)
+        except BundleError as error:
+            return f"load_fail: {error.cause}"
+        return behaviour.dies if behaviour.dies_after_s == 0 else ""
+
     def start_shadow(self, bundle: Path) -> None:
         self.calls.append(f"shadow {bundle.parent.name[:8]}")
+        self.on_load(bundle)
         self._shadow, self._shadow_s, self._given_up = bundle, self._time_s(), ""
 
     def stop_shadow(self) -> None:
@@ -264,6 +299,7 @@ class FakeLive:
     def switch(self, bundle: Path, *, trial: bool = False) -> None:
         self._settle()
         self.calls.append(f"{'trial' if trial else 'switch'} {bundle.parent.name[:8]}")
+        self.on_load(bundle)
         self._shadow, self._given_up = None, ""
         if bundle == self._now and not self.dead:
             self._trial_from = None
@@ -389,6 +425,7 @@ class Box:
             "run_child": inline_child,
             "boot_id": f"boot-{self.boots}",
             "space": self.space,
+            "background": inline,
             **self.ports,
         }
         self.parts = DriverParts(self.opened, DriverPorts(**given))  # type: ignore[arg-type]
@@ -418,6 +455,10 @@ class Box:
                 return self
             self.step()
         raise AssertionError(f"never so: {self.driver.record}")
+
+    def until_serving(self) -> Box:
+        """Go on until a process that just began has loaded what it serves first."""
+        return self.until(lambda: not self.live.loading)
 
     def until_phase(self, phase: Phase) -> Box:
         return self.until(lambda: self.record.phase is phase)
@@ -489,6 +530,14 @@ class Box:
         manifest = self.publisher.release(version, bundle, base=base, needs=needs)
         self.trust.offer = offer_of(manifest, counter=counter or version, **fields)
         return manifest
+
+    def away(self, said: str) -> None:
+        """No blob can be had, for this reason."""
+
+        def fail(_asked: str, _offset: int) -> None:
+            raise UnavailableError(said)
+
+        self.fetcher.fail = fail
 
     def gone(self, sha256: str) -> None:
         """Every request for a blob is answered with 404."""

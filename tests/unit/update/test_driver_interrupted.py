@@ -151,7 +151,7 @@ def test_a_stick_is_looked_at_once_and_fetched_from(box: Box, tmp_path: Path) ->
     stick.offer, box.trust.offer = box.trust.offer, None
     fetcher = CountingFetcher(box.fetcher._folder)
     found = box.driver.import_from(Road(stick, fetcher))
-    assert answer(box, found) == "tiny 1"
+    assert answer(box, found) == "tiny 1: the update begins"
     assert box.until_result().result is Result.SUCCESS
     assert box.fetcher.fetched_bytes == 0 < fetcher.fetched_bytes
     empty = CountingFetcher(tmp_path)
@@ -360,7 +360,7 @@ def test_a_lost_record_is_made_up_from_the_store(box: Box) -> None:
     box.driver.close()
     for path in records(box):
         path.write_bytes(bytes(len(path.read_bytes())))
-    box.start()
+    box.start().until_serving()
     assert box.serving == "2"
     box.until_looked()
     assert box.serving == "2"
@@ -409,7 +409,7 @@ def test_a_damaged_active_model_gives_way_to_the_factory_s(box: Box) -> None:
     weights = box.opened.store.find(manifest.bundle_sha256).bundle / "weights.bin"
     weights.write_bytes(b"\0" * weights.stat().st_size)
     box.trust.offer = None
-    box.start()
+    box.start().until_serving()
     assert box.serving == "0"
     box.until_looked()
     assert box.serving == "0"

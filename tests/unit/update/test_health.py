@@ -15,6 +15,7 @@ from vedette.update.health import (
     baseline_of,
     death_cause,
     evidence,
+    frames_to_pass,
     judge_shadow,
     judge_trial,
     wilson,
@@ -121,6 +122,7 @@ def test_the_same_answer_to_everything_is_drift_unless_the_scene_is_dull() -> No
         ("worker_hung: 10 s without an answer", Cause.WATCHDOG),
         ("worker_crashed: SIGSEGV", Cause.CRASH_LOOP),
         ("worker_crashed: killed by the kernel, out of memory", Cause.OOM),
+        ("worker_crashed: killed by SIGKILL", Cause.OOM),
         ("", Cause.CRASH_LOOP),
     ],
 )
@@ -164,6 +166,24 @@ def test_wilson_s_interval_by_the_book() -> None:
     assert wilson(0, 10, 1.96) == pytest.approx((0.0, 0.2775), abs=1e-4)
     assert wilson(5, 10, 1.96) == pytest.approx((0.2366, 0.7634), abs=1e-4)
     assert wilson(0, 0, 1.96) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(("hits", "trials", "limit"), [(0, 71, 0.02), (1, 100, 0.02), (9, 300, 0.05)])
+def test_the_frames_that_are_said_to_be_lacking_are_those_that_pass(
+    hits: int, trials: int, limit: float
+) -> None:
+    """At the same share, that many are enough and a few less are not."""
+    more = frames_to_pass(hits, trials, limit)
+    for wanted, passes in ((trials + more, True), (int(0.97 * (trials + more)), False)):
+        share = hits / trials
+        _, high = wilson_of(share, wanted)
+        assert (high <= limit) is passes
+    assert frames_to_pass(3, 100, 0.02) == frames_to_pass(0, 0, 0.02) == 0
+
+
+def wilson_of(share: float, trials: int) -> tuple[float, float]:
+    """Wilson's interval as if a share of a frame could fail."""
+    return wilson(share * trials, trials, 1.645)  # type: ignore[arg-type]
 
 
 def test_looking_after_every_frame_seldom_condemns_a_candidate_at_the_limit() -> None:

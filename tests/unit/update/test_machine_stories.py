@@ -89,13 +89,15 @@ def test_a_delta_against_the_wrong_base_falls_back_to_full_in_the_same_cycle() -
     assert box.latest[1:] == (ef.VerifyOutputs((0, 1, 2)),)
 
 
-def test_a_full_file_that_is_gone_is_one_clear_final_error() -> None:
-    """Case 38: full answers 404."""
+def test_a_full_file_that_is_gone_is_one_clear_error_and_tried_again_later() -> None:
+    """Case 38: full answers 404, which an edge of a CDN may say of what the origin has."""
     box = box_in(Phase.FETCH)
     box.see(ev.FetchLost((0,)), ev.FetchLost((0,)))
     assert box.results() == [("failed_no_change", Cause.BAD_METADATA)]
+    assert box.record.report is not None
+    assert box.record.report.undelivered
     box.see(ev.ReportStored(), POLL, offer(mark=2))
-    assert box.phase is Phase.IDLE
+    assert box.phase is Phase.PLAN
 
 
 def test_a_damaged_full_blob_is_fetched_once_more_and_no_oftener() -> None:

@@ -10,7 +10,7 @@ import pytest
 from vedette.errors import StorageError
 from vedette.fsops import Kind, Operation, traced
 from vedette.update.causes import Cause, Result
-from vedette.update.outbox import Notice, Outbox
+from vedette.update.outbox import DEFAULT_MAX_BYTES, KEPT_RESULTS, Notice, Outbox
 from vedette.update.record import Mark, Report
 
 if TYPE_CHECKING:
@@ -125,3 +125,45 @@ def test_a_full_disk_can_be_reported_from_the_reserve(outbox: Outbox, tmp_path: 
     assert not (tmp_path / "outbox" / ".reserve").exists()
     outbox.open()
     assert (tmp_path / "outbox" / ".reserve").stat().st_size > 0
+
+
+def test_without_a_link_old_results_make_room_for_new_ones(tmp_path: Path) -> None:
+    """Nobody acknowledges them, and an update must not wait for that for ever; the newest 64 stay."""
+    outbox = Outbox(tmp_path / "outbox", linked=False)
+    outbox.open()
+    for number in range(1, 400):
+        outbox.put_report(report(number, detail="x" * 512))
+        if number % 7 == 0:
+            outbox.put_notice(notice(number))
+    kept = [entry.result.counter for entry in outbox.entries() if entry.result is not None]
+    assert kept == list(range(400 - len(kept), 400))
+    assert len(kept) >= KEPT_RESULTS
+    assert outbox.dropped_results == 399 - len(kept) > 0
+    weight_bytes = sum(path.stat().st_size for path in (tmp_path / "outbox").glob("*.json"))
+    assert weight_bytes <= DEFAULT_MAX_BYTES
+
+
+def test_the_newest_results_stay_whatever_comes(tmp_path: Path) -> None:
+    """Even the largest that there can be, 64 times."""
+    outbox = Outbox(tmp_path / "outbox", linked=False)
+    outbox.open()
+    for number in range(1, 200):
+        outbox.put_report(report(number, detail="\N{SNOWMAN}" * 512))
+    kept = [entry.result.counter for entry in outbox.entries() if entry.result is not None]
+    assert len(kept) >= KEPT_RESULTS
+    assert kept[-1] == 199
+
+
+def test_with_a_link_no_result_makes_room(tmp_path: Path) -> None:
+    """It comes back, and all of them are delivered."""
+    outbox = Outbox(tmp_path / "outbox", linked=True)
+    outbox.open()
+
+    def put_all() -> None:
+        for number in range(1, 400):
+            outbox.put_report(report(number, detail="x" * 512))
+
+    with pytest.raises(StorageError, match="the outbox is full"):
+        put_all()
+    kept = [entry.number for entry in outbox.entries()]
+    assert kept == list(range(1, len(kept) + 1))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from vedette.errors import UnavailableError
 from vedette_fleet.cli.output import print_json, say
 from vedette_fleet.cli.workshop import json_option, keys_option, open_workshop
 from vedette_fleet.names import check_name
@@ -36,3 +37,5 @@ def init(folder: Path, owners: tuple[str, ...], keys_folder: Path | None, *, as_
         print_json(
             {"repository": str(folder), "keys": str(workshop.folder.path), "root": str(root), "done": done}
         )
+    if any(line.startswith("staged owner") for line in done):
+        raise click.exceptions.Exit(UnavailableError.exit_code)  # as every command whose edit waits

@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from vedette_fleet import key_files
-from vedette_fleet.cli.output import outcome_json, print_json, print_table, say, tell_outcome
+from vedette_fleet.cli.output import end_with, outcome_json, print_json, print_table, say, tell_outcome
 from vedette_fleet.cli.workshop import json_option, open_workshop, repository_options
 from vedette_fleet.names import check_name
 from vedette_fleet.roles import role_keys
-from vedette_fleet.tuf_ceremonies import sign_file
+from vedette_fleet.tuf_signing import sign_file
 
 _PUBLIC = click.option(
     "--public",
@@ -97,6 +97,25 @@ def rotate(
     tell_outcome(outcome)
     if as_json:
         print_json({**outcome_json(outcome), "role": role, "old": left, "new": came.keyid})
+    end_with(outcome)
+
+
+@keys.command("add")
+@click.argument("role")
+@_PUBLIC
+@repository_options
+@json_option
+def add(role: str, public: Path | None, repo: Path, keys_folder: Path | None, *, as_json: bool) -> None:
+    """Give ROLE one key more; it goes on needing as many signatures. The way back after `revoke`."""
+    workshop = open_workshop(repo, keys_folder)
+    given = None if public is None else key_files.load_public_key(public)
+    with workshop.repository.locked():
+        came, outcome = workshop.add_key(role, given)
+    say(f"{role}: key {came.keyid[:12]} comes in addition")
+    tell_outcome(outcome)
+    if as_json:
+        print_json({**outcome_json(outcome), "role": role, "new": came.keyid})
+    end_with(outcome)
 
 
 @keys.command("revoke")
@@ -107,11 +126,21 @@ def revoke(keyid: str, repo: Path, keys_folder: Path | None, *, as_json: bool) -
     """Take a key (the beginning of its id) from every role that has it."""
     workshop = open_workshop(repo, keys_folder)
     with workshop.repository.locked():
-        left, affected, outcome = workshop.revoke(keyid)
-    say(f"key {left[:12]} leaves {', '.join(affected)}")
-    tell_outcome(outcome)
+        revoked = workshop.revoke(keyid)
+    say(f"key {revoked.keyid[:12]} leaves {', '.join(revoked.roles)}")
+    for role in revoked.tight:
+        say(f"{role} needs all the keys it has left: losing one more ends it; vedette-fleet keys add {role}")
+    tell_outcome(revoked.outcome)
     if as_json:
-        print_json({**outcome_json(outcome), "keyid": left, "roles": affected})
+        print_json(
+            {
+                **outcome_json(revoked.outcome),
+                "keyid": revoked.keyid,
+                "roles": revoked.roles,
+                "without_spare": revoked.tight,
+            }
+        )
+    end_with(revoked.outcome)
 
 
 @keys.command("add-owner")
@@ -131,6 +160,7 @@ def add_owner(
     tell_outcome(outcome)
     if as_json:
         print_json({**outcome_json(outcome), "owner": owner})
+    end_with(outcome)
 
 
 @keys.command("sign")
@@ -160,24 +190,25 @@ def sign(file: Path, key: Path, *, as_json: bool) -> None:
 @repository_options
 @json_option
 def publish(repo: Path, keys_folder: Path | None, *, as_json: bool) -> None:
-    """Publish what waited for signatures."""
+    """Publish what waited for signatures, each part as soon as it has enough."""
     workshop = open_workshop(repo, keys_folder)
     with workshop.repository.locked():
         outcome = workshop.publish_staged()
     tell_outcome(outcome)
     if as_json:
         print_json(outcome_json(outcome))
+    end_with(outcome)
 
 
 @keys.command("drop")
+@click.argument("roles", nargs=-1, metavar="[ROLE]...")
 @repository_options
 @json_option
-def drop(repo: Path, keys_folder: Path | None, *, as_json: bool) -> None:
-    """Give up what waits for signatures."""
+def drop(roles: tuple[str, ...], repo: Path, keys_folder: Path | None, *, as_json: bool) -> None:
+    """Give up what waits for signatures: each ROLE with all that hangs on it, or everything."""
     workshop = open_workshop(repo, keys_folder)
     with workshop.repository.locked():
-        dropped = [str(path) for path in workshop.repository.staged()]
-        workshop.repository.unstage()
+        dropped = [str(path) for path in workshop.drop(list(roles))]
     say(f"dropped {', '.join(dropped)}" if dropped else "nothing waits for signatures")
     if as_json:
         print_json({"dropped": dropped})

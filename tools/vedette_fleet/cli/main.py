@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "List, rotate and revoke keys; admit owners; sign in ceremonies.",
     ),
     "refresh": ("vedette_fleet.cli.refresh:refresh", "Renew signatures before they expire; run it daily."),
+    "check": ("vedette_fleet.cli.check:check", "Verify a repository to the last blob."),
     "release": ("vedette_fleet.cli.release:release", "Publish a bundle, in full and as deltas."),
     "rollout": ("vedette_fleet.cli.rollout:rollout", "Say which devices run which release."),
     "serve-files": ("vedette_fleet.cli.serve_files:serve_files", "Serve a repository over HTTP, for tests."),
@@ -74,7 +75,7 @@ def cli() -> None:
     """Publish signed model updates, and say which devices run what.
 
     Tables and JSON go to standard output, everything said to people goes to standard error. Exit codes:
-    0 fine, 2 usage, 65 bad input data, 69 a needed thing is away, 70 our bug, 78 configuration.
+    0 fine, 2 usage, 65 bad input data, 69 a needed thing is away, also a signature, 70 our bug.
     """
 
 

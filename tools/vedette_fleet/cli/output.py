@@ -13,9 +13,11 @@ import click
 from vedette.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from datetime import datetime
 
-    from vedette_fleet.tuf_publication import Outcome
+    from vedette_fleet.tuf_ceremonies import Expiry
+    from vedette_fleet.tuf_edit import Outcome
 
     Report = Callable[[str, int, int], None]
 
@@ -59,18 +61,62 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: 
         answer("  ".join(cells).rstrip())
 
 
+def expiry_rows(expiries: Iterable[Expiry], now: datetime) -> list[tuple[str, ...]]:
+    """Role, version, end, days left, and whether to renew it, for a table."""
+    return [
+        (
+            entry.role,
+            str(entry.version),
+            f"{entry.expires:%Y-%m-%d %H:%M}",
+            str((entry.expires - now).days),
+            "renew now" if entry.near else "",
+        )
+        for entry in expiries
+    ]
+
+
+def expiry_json(entry: Expiry) -> dict[str, Any]:
+    """The same for programs."""
+    return {
+        "role": entry.role,
+        "version": entry.version,
+        "expires": entry.expires.isoformat(),
+        "renew": entry.near,
+    }
+
+
 def tell_outcome(outcome: Outcome) -> None:
-    """Say whether clients see an edit, or whose signatures it waits for."""
-    names = ", ".join(f"{role} {version}" for role, version in outcome.versions.items())
-    if outcome.published:
-        say(f"published {names or 'snapshot and timestamp'}")
-        return
-    say(f"not published yet: {names} wait for signatures")
+    """Say what clients see of an edit, and whose signatures the rest waits for."""
+    seen = [f"{role} {number}" for role, number in outcome.versions.items() if role not in outcome.waiting]
+    waiting = [f"{role} {number}" for role, number in outcome.versions.items() if role in outcome.waiting]
+    if seen or not waiting:
+        say(f"published {', '.join(seen) or 'snapshot and timestamp'}")
+    if waiting:
+        verb = "waits" if len(waiting) == 1 else "wait"
+        say(f"not published yet: {', '.join(waiting)} {verb} for signatures")
     for path, missing in outcome.missing.items():
-        if missing:
-            noun = "signature" if missing == 1 else "signatures"
-            say(f"  {path} lacks {missing} {noun}: vedette-fleet keys sign {path} --key FILE")
-    say("  then: vedette-fleet keys publish")
+        _tell_missing(str(path), missing)
+    if waiting:
+        say("  then: vedette-fleet keys publish")
+    for path, missing in outcome.remade.items():
+        say(f"{path.name}, which waited with another edit, was overtaken and made anew")
+        _tell_missing(str(path), missing)
+
+
+def _tell_missing(path: str, missing: int) -> None:
+    if missing:
+        noun = "signature" if missing == 1 else "signatures"
+        say(f"  {path} lacks {missing} {noun}: vedette-fleet keys sign {path} --key FILE")
+
+
+def end_with(outcome: Outcome) -> None:
+    """End the command: exit code 69 where signatures are away, so that scripts can tell.
+
+    Raises:
+        click.exceptions.Exit: The edit waits, or a part of it.
+    """
+    if not outcome.published:
+        raise click.exceptions.Exit(UnavailableError.exit_code)
 
 
 def outcome_json(outcome: Outcome) -> dict[str, Any]:
@@ -78,7 +124,9 @@ def outcome_json(outcome: Outcome) -> dict[str, Any]:
     return {
         "published": outcome.published,
         "versions": outcome.versions,
+        "waiting": sorted(outcome.waiting),
         "missing": {str(path): count for path, count in outcome.missing.items()},
+        "remade": {str(path): count for path, count in outcome.remade.items()},
     }
 
 

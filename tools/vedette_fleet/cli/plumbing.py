@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from vedette.errors import BadInputError, UnavailableError
+from vedette.errors import BadInputError, UnavailableError, UsageError
 from vedette.fsops import Point, write_durable
 from vedette_fleet.cli.output import say
 from vedette_fleet.delta import encode_delta
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @click.group()
@@ -28,10 +32,12 @@ def plumbing() -> None:
     show_default=True,
     help="auto: the smaller of the two.",
 )
-def diff(old: Path, new: Path, patch: Path, codec: str) -> None:
+@click.option("--force", is_flag=True, help="Replace PATCH if it is there.")
+def diff(old: Path, new: Path, patch: Path, codec: str, *, force: bool) -> None:
     """Write to PATCH what makes NEW of OLD; `vedette-agent plumbing patch` applies it."""
-    wanted = read(new)
-    made, blob = encode_delta(read(old), wanted, codec, say=say)
+    base, wanted = read(old), read(new)
+    check_output(patch, (old, new), force=force)
+    made, blob = encode_delta(base, wanted, codec, say=say)
     try:
         write_durable(patch, blob, Point.PUBLISH)
     except OSError as error:
@@ -40,6 +46,20 @@ def diff(old: Path, new: Path, patch: Path, codec: str) -> None:
         ) from error
     share = f", {len(blob) / len(wanted):.2%} of {new.name}" if wanted else ""
     say(f"{patch}: {made.value}, {len(blob)} bytes{share}")
+
+
+def check_output(path: Path, inputs: Sequence[Path], *, force: bool) -> None:
+    """Refuse to write over what is read, or over what is there.
+
+    Raises:
+        UsageError: It is an input, under whichever name, or exists and `force` was not given.
+    """
+    if not path.exists():
+        return
+    if any(known.exists() and path.samefile(known) for known in inputs):
+        raise UsageError(f"{path} would be written over while it is read", cure="name another file for PATCH")
+    if not force:
+        raise UsageError(f"{path} is there already", cure="name another file, or replace it with --force")
 
 
 def read(path: Path) -> bytes:

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vedette_fleet.cli.output import outcome_json, print_json, print_table, say, tell_outcome
+from vedette_fleet.cli.output import (
+    end_with,
+    expiry_json,
+    expiry_rows,
+    outcome_json,
+    print_json,
+    print_table,
+    say,
+    tell_outcome,
+)
 from vedette_fleet.cli.workshop import json_option, open_workshop, repository_options
 
 if TYPE_CHECKING:
@@ -29,27 +38,9 @@ def refresh(roles: tuple[str, ...], repo: Path, keys_folder: Path | None, *, as_
         _, outcome, expiries = workshop.refresh(list(roles))
     tell_outcome(outcome)
     if as_json:
-        entries = [
-            {
-                "role": entry.role,
-                "version": entry.version,
-                "expires": entry.expires.isoformat(),
-                "renew": entry.near,
-            }
-            for entry in expiries
-        ]
-        print_json({**outcome_json(outcome), "roles": entries})
+        print_json({**outcome_json(outcome), "roles": [expiry_json(entry) for entry in expiries]})
     else:
-        rows = [
-            (
-                entry.role,
-                str(entry.version),
-                f"{entry.expires:%Y-%m-%d %H:%M}",
-                str((entry.expires - workshop.now).days),
-                "renew now" if entry.near else "",
-            )
-            for entry in expiries
-        ]
+        rows = expiry_rows(expiries, workshop.now)
         print_table(("role", "version", "expires (UTC)", "days", ""), rows, right=("version", "days"))
     for entry in expiries:
         if entry.near:
@@ -57,3 +48,4 @@ def refresh(roles: tuple[str, ...], repo: Path, keys_folder: Path | None, *, as_
                 f"{entry.role} expires {entry.expires:%Y-%m-%d}: bring its keys and run "
                 f"vedette-fleet refresh --role {entry.role}"
             )
+    end_with(outcome)

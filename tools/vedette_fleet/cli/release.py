@@ -11,6 +11,7 @@ import click
 from vedette.errors import UsageError
 from vedette_fleet.cli.output import (
     answer,
+    end_with,
     outcome_json,
     print_json,
     print_table,
@@ -42,6 +43,11 @@ _VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})*")
     show_default=True,
     help="The lowest agent version that may install it.",
 )
+@click.option(
+    "--allow-other-task",
+    is_flag=True,
+    help="Publish although the version before answers otherwise.",
+)
 @repository_options
 @json_option
 def release(
@@ -54,12 +60,13 @@ def release(
     repo: Path,
     keys_folder: Path | None,
     full_only: bool,
+    allow_other_task: bool,
     as_json: bool,
 ) -> None:
     """Publish BUNDLE: every file in full, and as deltas from the last three releases of the model.
 
     The bundle is checked without an engine. A version is published once: the same bundle again changes
-    nothing, other content under the same version is refused.
+    nothing but puts back blobs that are gone or damaged; other content under the same version is refused.
     """
     if full_only and bases:
         raise UsageError("--full-only and --base exclude each other")
@@ -69,17 +76,31 @@ def release(
         )
     if owner is not None:
         check_name("owner", owner)
-    request = Request(bundle, owner, () if full_only else (bases or None), arch=tuple(arch), agent=min_agent)
+    request = Request(
+        bundle,
+        owner,
+        () if full_only else (bases or None),
+        arch=tuple(arch),
+        agent=min_agent,
+        allow_other_task=allow_other_task,
+    )
     with progress() as report:
         released = Publisher(open_workshop(repo, keys_folder), SmallestEncoder(say), report).release(request)
+    for change in released.changes:
+        say(f"warning: {change}")
+    for blob in released.repaired:
+        say(f"repaired {blob}")
     if released.outcome is None:
-        say(f"{released.name} is published already; nothing was changed")
+        also = "; its blobs are whole again" if released.repaired else "; nothing was changed"
+        say(f"{released.name} is published already{also}")
     else:
         tell_outcome(released.outcome)
     if as_json:
         print_json(_as_json(released))
     else:
         _print(released)
+    if released.outcome is not None:
+        end_with(released.outcome)
 
 
 def _print(released: Released) -> None:
@@ -114,6 +135,8 @@ def _as_json(released: Released) -> dict[str, Any]:
         "counter": manifest.counter,
         "bundle_sha256": manifest.bundle_sha256,
         "outcome": None if released.outcome is None else outcome_json(released.outcome),
+        "changes": released.changes,
+        "repaired": released.repaired,
         "encodings": [
             {
                 "file": row.path,

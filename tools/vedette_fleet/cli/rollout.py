@@ -10,11 +10,12 @@ import click
 from vedette.errors import UsageError
 from vedette.wire.rollout import Guards, Window
 from vedette_fleet import rollout as edits
-from vedette_fleet.cli.output import outcome_json, print_json, print_table, say, tell_outcome
+from vedette_fleet.cli.numbers import FRAMES, RATIO, SECONDS, SHARE
+from vedette_fleet.cli.output import end_with, outcome_json, print_json, print_table, say, tell_outcome
 from vedette_fleet.cli.workshop import json_option, open_workshop, repository_options
 from vedette_fleet.names import check_name
 from vedette_fleet.rollout import Terms
-from vedette_fleet.rollout_files import edit_rollouts, load_rollouts
+from vedette_fleet.rollout_files import edit_rollouts, load_rollouts, repair_rollouts
 from vedette_fleet.waves import parse_share, parse_waves, percent
 
 if TYPE_CHECKING:
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vedette.wire.rollout import Rollout
-    from vedette_fleet.rollout import Plan
     from vedette_fleet.rollout_files import Rollouts
+    from vedette_fleet.rollout_plan import Plan
+    from vedette_fleet.tuf_ceremonies import Workshop
+    from vedette_fleet.tuf_edit import Outcome
 
 
 _LABEL_CURE = "write KEY=VALUE, such as class=orin-nano"
@@ -40,22 +43,16 @@ def rollout() -> None:
 @click.option("--select", "select", multiple=True, metavar="KEY=VALUE", help="Only devices with this label.")
 @click.option("--waves", default="100%", show_default=True, help="Shares of the devices, opened one by one.")
 @click.option("--not-before", metavar="TIME", help="No device begins earlier: 2026-01-31T12:00Z.")
-@click.option("--jitter-s", type=click.FloatRange(min=0), default=900.0, show_default=True, help="Spread.")
-@click.option(
-    "--shadow-min-s", type=click.FloatRange(min=0), help="Run beside the old model first, this long."
-)
-@click.option("--shadow-min-frames", type=click.IntRange(min=0), default=200, show_default=True)
-@click.option("--shadow-max-s", type=click.FloatRange(min=0), default=86400.0, show_default=True)
-@click.option("--trial-min-s", type=click.FloatRange(min=0), default=600.0, show_default=True)
-@click.option("--trial-min-frames", type=click.IntRange(min=0), default=200, show_default=True)
-@click.option("--trial-max-s", type=click.FloatRange(min=0), default=86400.0, show_default=True)
-@click.option(
-    "--latency-ratio", type=click.FloatRange(min=0), default=1.5, show_default=True, help="p95 limit."
-)
-@click.option("--error-rate", type=click.FloatRange(0, 1), default=0.02, show_default=True)
-@click.option(
-    "--disagreement", type=click.FloatRange(0, 1), help="Limit in the shadow; not looked at by default."
-)
+@click.option("--jitter-s", type=SECONDS, default=900.0, show_default=True, help="Spread.")
+@click.option("--shadow-min-s", type=SECONDS, help="Run beside the old model first, this long.")
+@click.option("--shadow-min-frames", type=FRAMES, default=200, show_default=True)
+@click.option("--shadow-max-s", type=SECONDS, default=86400.0, show_default=True)
+@click.option("--trial-min-s", type=SECONDS, default=600.0, show_default=True)
+@click.option("--trial-min-frames", type=FRAMES, default=200, show_default=True)
+@click.option("--trial-max-s", type=SECONDS, default=86400.0, show_default=True)
+@click.option("--latency-ratio", type=RATIO, default=1.5, show_default=True, help="p95 limit.")
+@click.option("--error-rate", type=SHARE, default=0.02, show_default=True)
+@click.option("--disagreement", type=SHARE, help="Limit in the shadow; not looked at by default.")
 @click.option("--rollback-of", help="The newer release that devices may leave for this one.")
 @repository_options
 @json_option
@@ -176,6 +173,23 @@ def remove(name: str, repo: Path, keys_folder: Path | None, *, as_json: bool) ->
     _edit(repo, keys_folder, lambda rollouts: edits.remove(rollouts.plan, name), as_json=as_json)
 
 
+@rollout.command("repair")
+@click.option("--empty", is_flag=True, help="Forget all rollouts; withdrawn releases stay withdrawn.")
+@repository_options
+@json_option
+def repair(repo: Path, keys_folder: Path | None, *, empty: bool, as_json: bool) -> None:
+    """Publish the last rollout document that can be read, when the newest cannot."""
+    workshop = open_workshop(repo, keys_folder)
+    repaired = repair_rollouts(workshop, empty=empty)
+    said = f"went back to version {repaired.version}" if repaired.version else "began with no rollout"
+    say(f"{said}; what came after it, up to version {repaired.unreadable}, is lost")
+    if repaired.gone:
+        say(f"rollouts that only it had, to be started again: {', '.join(repaired.gone)}")
+    if repaired.paused and any(entry.paused for entry in repaired.plan.document.rollouts):
+        say("the file was damaged and may have stopped any of them: all are paused; see rollout resume")
+    _answer(workshop, repaired.plan, repaired.outcome, as_json=as_json)
+
+
 @rollout.command("status")
 @repository_options
 @json_option
@@ -195,12 +209,17 @@ def status(repo: Path, keys_folder: Path | None, *, as_json: bool) -> None:
 def _edit(repo: Path, keys_folder: Path | None, change: Callable[[Rollouts], Plan], *, as_json: bool) -> None:
     workshop = open_workshop(repo, keys_folder)
     plan, outcome = edit_rollouts(workshop, change)
+    _answer(workshop, plan, outcome, as_json=as_json)
+
+
+def _answer(workshop: Workshop, plan: Plan, outcome: Outcome, *, as_json: bool) -> None:
     tell_outcome(outcome)
     now_utc = int(workshop.now.timestamp())
     if as_json:
         print_json({**_plan_json(plan, now_utc), "outcome": outcome_json(outcome)})
     else:
         _print_plan(plan, now_utc)
+    end_with(outcome)
 
 
 def _terms(given: dict[str, Any]) -> Terms:

@@ -22,9 +22,12 @@ if TYPE_CHECKING:
     from vedette_fleet.delta.choose import Choice, Chooser
 
 MIN_CODED = 256  # fewer tokens are not worth the states of the lanes
+FEW_LANES_BYTES = 8192  # up to here a lane's state costs more than the time that it saves is worth
 BYTES_PER_LANE = 640
-TOKENS_PER_LANE = 1 << 14  # what bounds the device's time where nearly all tokens are free
-MAX_USED_LANES = 2048
+MIN_LANES, MAX_LANES = 8, 2048
+# A step of all lanes takes the device 10 us, copying a byte compressed 25 ns: so many lanes for each token of
+# a byte of the new file keep decoding well below three times that, also where tokens take next to no space.
+LANES_FOR_TIME = 384
 _SLAB = 1 << 16
 
 
@@ -75,6 +78,10 @@ class Coded:
             raw.ravel(),
         )
 
+    def without_classes(self) -> Coded:
+        """The same where one table serves all contexts, so that classes tell nothing."""
+        return replace(self, op=replace(self.op, row_classes=False, column_classes=False), classes=b"")
+
 
 def count_tables(frames: list[list[Coded]]) -> tuple[list[Table], bytes]:
     """Tables for the tokens of all frames, and which context uses which."""
@@ -86,15 +93,21 @@ def count_tables(frames: list[list[Coded]]) -> tuple[list[Table], bytes]:
     return build_tables(counts)
 
 
-def frame_payload(frame: list[Coded], tables: list[Table], context_map: bytes) -> bytes:
-    """A frame as `vedette.delta.execute.FrameContent` takes it apart."""
+def lanes_for_time(frames: list[list[Coded]], new_bytes: int) -> int:
+    """The least number of lanes that decodes all these frames in time."""
+    tokens = sum(coded.tokens.size for frame in frames for coded in frame)
+    return max(MIN_LANES, LANES_FOR_TIME * tokens // max(1, new_bytes))
+
+
+def frame_payload(frame: list[Coded], tables: list[Table], context_map: bytes, lanes: int) -> bytes:
+    """A frame as `vedette.delta.execute.FrameContent` takes it apart, in at least so many lanes."""
     out = bytearray()
     factors = np.concatenate([coded.factors for coded in frame]).astype("<f4")
     _section(out, factors.view(np.uint8).reshape(-1, 4).T.tobytes())
     _section(out, b"".join(coded.classes for coded in frame))
     _section(out, b"".join(coded.directions.tobytes() for coded in frame))
     tokens = np.concatenate([coded.tokens for coded in frame])
-    stage, packed = _pack_tokens(frame, tokens, tables, context_map)
+    stage, packed = _pack_tokens(frame, tokens, tables, context_map, lanes)
     raw = pack_bits(
         np.concatenate([coded.raw_widths for coded in frame]), np.concatenate([coded.raw for coded in frame])
     )
@@ -114,7 +127,7 @@ def _section(out: bytearray, raw: bytes) -> None:
 
 
 def _pack_tokens(
-    frame: list[Coded], tokens: Array, tables: list[Table], context_map: bytes
+    frame: list[Coded], tokens: Array, tables: list[Table], context_map: bytes, lanes: int
 ) -> tuple[int, bytes]:
     plain = pack(tokens.tobytes())
     if not tables or tokens.size < MIN_CODED:
@@ -122,9 +135,9 @@ def _pack_tokens(
     table_of = np.frombuffer(context_map, np.uint8)[np.concatenate([coded.contexts for coded in frame])]
     lanes = int(
         np.clip(
-            len(plain[1]) // BYTES_PER_LANE,
-            max(8, tokens.size // TOKENS_PER_LANE),
-            min(MAX_USED_LANES, tokens.size),
+            (len(plain[1]) - FEW_LANES_BYTES) // BYTES_PER_LANE,
+            min(lanes, MAX_LANES),
+            min(MAX_LANES, tokens.size),
         )
     )
     words, states = encode_tokens(tokens, table_of, tables, lanes)

@@ -6,18 +6,24 @@ whose union costs least, while the table that is saved is worth more than what t
 
 from __future__ import annotations
 
+import lzma
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vedette.delta.layout import CONTEXTS, GROUPS, MAX_TABLES, PROBABILITY_BITS, Table
 from vedette.delta.rans import LOWER_BOUND
+from vedette.delta.stages import lzma_filters
+from vedette.delta.varint import write
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from vedette.delta.elements import Array
 
 _TOTAL = 1 << PROBABILITY_BITS
 _TABLE_BITS = 40.0
+_TABLE_DIGITS = (2, 3, 4, 5)
 _SYMBOL_BITS = 9.0  # what a symbol of a table takes in the packed plan, about
 
 
@@ -87,9 +93,40 @@ def _merge(counts: Array, most: int) -> tuple[Array, Array]:
 
 
 def _table(counts: Array) -> Table:
-    """Frequencies that sum to the total, none of a symbol that occurs being 0."""
+    """The table that costs least with what it codes; round frequencies pack better than exact ones."""
     symbols = np.flatnonzero(counts)
-    wanted = counts[symbols] * (_TOTAL / counts.sum())
+    shares = counts[symbols] * (_TOTAL / counts.sum())
+    candidates = [_whole_frequencies(rounded) for rounded in _rounded(shares)]
+    best = min(candidates, key=lambda frequencies: _table_cost(frequencies, counts[symbols]))
+    return Table(tuple(symbols.tolist()), tuple(best.tolist()))
+
+
+def _rounded(shares: Array) -> Iterator[Array]:
+    """As they are, and rounded to so many binary digits."""
+    yield shares
+    exponent = np.floor(np.log2(shares))
+    for digits in _TABLE_DIGITS:
+        step = np.exp2(exponent - digits + 1)
+        yield np.round(shares / step) * step
+
+
+def _table_cost(frequencies: Array, counts: Array) -> float:
+    packed = lzma.compress(
+        b"".join(_varint(int(frequency)) for frequency in frequencies),
+        lzma.FORMAT_RAW,
+        filters=lzma_filters(),
+    )
+    return 8.0 * len(packed) - float((counts * np.log2(frequencies / _TOTAL)).sum())
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    write(out, value)
+    return bytes(out)
+
+
+def _whole_frequencies(wanted: Array) -> Array:
+    """Integers that sum to the total, none of them 0."""
     frequencies = np.maximum(1, np.round(wanted)).astype(np.int64)
     while (excess := int(frequencies.sum()) - _TOTAL) != 0:
         # A step on the largest frequency costs least.
@@ -97,7 +134,7 @@ def _table(counts: Array) -> Table:
         largest = np.argsort(-frequencies)[: abs(excess)]
         largest = largest[frequencies[largest] + step >= 1]
         frequencies[largest] += step
-    return Table(tuple(symbols.tolist()), tuple(frequencies.tolist()))
+    return frequencies
 
 
 def encode_tokens(tokens: Array, table_of: Array, tables: list[Table], lanes: int) -> tuple[Array, Array]:

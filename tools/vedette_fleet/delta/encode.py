@@ -6,17 +6,15 @@ import os
 from typing import TYPE_CHECKING
 
 import bsdiff4
-import zstandard
 
 from vedette.errors import UnavailableError, UsageError
 from vedette.wire.release import Codec
 from vedette_fleet.delta.tensor_delta import UnsuitableError, encode_tensor
+from vedette_fleet.zstd_bytes import pack_zstd
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ZSTD_LEVEL = 19
-ZSTD_WINDOW_LOG = 23  # the device allocates no larger window
 # bsdiff4 was measured to take 16 to 17 times the old file; the two files and the patch come on top.
 BSDIFF4_MEMORY = 20
 MEMORY_SHARE = 0.7
@@ -24,10 +22,7 @@ MEMORY_SHARE = 0.7
 
 def encode_full(new: bytes) -> tuple[Codec, bytes]:
     """A blob that stands alone: zstd, or the file itself where that is no larger."""
-    parameters = zstandard.ZstdCompressionParameters.from_level(
-        ZSTD_LEVEL, source_size=len(new), window_log=min(ZSTD_WINDOW_LOG, max(10, len(new).bit_length()))
-    )
-    packed = zstandard.ZstdCompressor(compression_params=parameters).compress(new)
+    packed = pack_zstd(new)
     return (Codec.ZSTD, packed) if len(packed) < len(new) else (Codec.RAW, new)
 
 

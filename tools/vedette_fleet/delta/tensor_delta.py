@@ -5,6 +5,7 @@ The format is that of `vedette.delta.layout`; what is made is executed once with
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from dataclasses import dataclass, replace
 
@@ -27,10 +28,12 @@ from vedette.delta.varint import write
 from vedette.errors import BadInputError, InternalError, VedetteError
 from vedette_fleet.delta.align import align
 from vedette_fleet.delta.choose import Choice, Chooser
-from vedette_fleet.delta.code_frame import Coded, count_tables, frame_payload, pack
+from vedette_fleet.delta.code_frame import Coded, count_tables, frame_payload, lanes_for_time, pack
 from vedette_fleet.delta.frames import merge_copies, order
 from vedette_fleet.delta.locate import locate
 from vedette_fleet.delta.products import find_products
+
+_QUICK_SLACK = 1.3  # LZMA may be so much better than the quickest deflate
 
 
 class UnsuitableError(VedetteError):
@@ -46,16 +49,37 @@ def encode_tensor(old: bytes, new: bytes) -> bytes:
         UnsuitableError: Too much of the new file is no tensor.
         InternalError: Executing the delta does not give the new file.
     """
-    steps = order(choose_operations(old, new))
+    choices = choose_operations(old, new)
+    smallest = _encode(old, new, choices)
     chooser = Chooser(old, new)
-    coded = [[Coded.of(chooser, choice) for choice in frame] for frame in steps]
-    tables, context_map = count_tables(coded)
-    smallest = min(
-        (_assemble(old, new, coded, *model) for model in ((tables, context_map), ([], b""))), key=len
-    )
+    plain = {id(choice) for choice in choices if packs_better(chooser, choice, new)}
+    if plain:
+        with contextlib.suppress(UnsuitableError):
+            lighter = _encode(old, new, [choice for choice in choices if id(choice) not in plain])
+            smallest = min(smallest, lighter, key=len)
     if apply_tensor(old, smallest) != new:
         raise InternalError("a tensor delta does not give back the file that it was made for")
     return smallest
+
+
+def packs_better(chooser: Chooser, choice: Choice, new: bytes) -> bool:
+    """Whether plain packing, in the skeleton, does better than any prediction: zeros, patterns, tables."""
+    op = choice.op
+    if not op.coded or op.size_bytes > MAX_PAYLOAD_BYTES:
+        return False
+    content = new[op.target : op.end]
+    cost_bytes = chooser.cost(choice) / 8
+    quick = len(zlib.compress(content, 1))
+    return quick < _QUICK_SLACK * cost_bytes and len(pack(content)[1]) < cost_bytes
+
+
+def _encode(old: bytes, new: bytes, choices: list[Choice]) -> bytes:
+    chooser = Chooser(old, new)
+    coded = [[Coded.of(chooser, choice) for choice in frame] for frame in order(choices)]
+    tables, context_map = count_tables(coded)
+    if len(tables) <= 1:
+        coded = [[each.without_classes() for each in frame] for frame in coded]
+    return min((_assemble(old, new, coded, *model) for model in ((tables, context_map), ([], b""))), key=len)
 
 
 def apply_tensor(old: bytes, patch: bytes) -> bytes:
@@ -124,8 +148,9 @@ def _assemble(
             cure="use the codec bsdiff4",
         )
     outputs = [zlib.crc32(made)]
+    lanes = lanes_for_time(frames, len(new))
     for frame in frames:
-        payloads.append(frame_payload(frame, tables, context_map))
+        payloads.append(frame_payload(frame, tables, context_map, lanes))
         crc = 0
         for coded in frame:
             crc = zlib.crc32(new[coded.op.target : coded.op.end], crc)

@@ -1,8 +1,7 @@
-"""Full encodings: the file itself, or a zstd stream of it."""
+"""Full encodings: the file itself, or one zstd frame of it."""
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from vedette.delta.varint import damaged
@@ -12,7 +11,7 @@ if TYPE_CHECKING:
     from vedette.fsops import DurableFile
     from vedette.update.codecs.input_file import InputFile
 
-WINDOW_BYTES = 8 << 20  # what zstd -19 uses, and the most that a stream can make us allocate
+WINDOW_LOG = 23  # 8 MiB: what zstd -19 uses, and the most that a frame can make us allocate
 BLOCK_BYTES = 1 << 16
 
 
@@ -30,30 +29,35 @@ def decode_raw(blob: InputFile, out: DurableFile, size_bytes: int) -> None:
 
 
 def decode_zstd(blob: InputFile, out: DurableFile, size_bytes: int) -> None:
-    """Unpack a zstd stream.
+    """Unpack a file that is one zstd frame.
 
     Raises:
-        BadInputError: Damaged, cut, of another size, or with a window above WINDOW_BYTES.
-        UnavailableError: zstandard is not installed.
+        BadInputError: Damaged, cut, longer, of another size, or with a window above 2 ** WINDOW_LOG.
+        UnavailableError: backports.zstd is not installed.
         OSError: The disk.
     """
     try:
-        import zstandard  # noqa: PLC0415 - a package of the extra [update]
+        from backports import zstd  # noqa: PLC0415 - a package of the extra [update]
     except ModuleNotFoundError as error:
         raise UnavailableError(
-            "zstd needs the Python package zstandard", cure="pip install 'vedette[update]'"
+            "zstd needs the Python package backports.zstd", cure="pip install 'vedette[update]'"
         ) from error
-    made = 0
-    decompressor = zstandard.ZstdDecompressor(max_window_size=WINDOW_BYTES)
-    with os.fdopen(os.dup(blob.descriptor), "rb", buffering=0) as source:
-        stream = decompressor.stream_reader(source, read_size=BLOCK_BYTES, read_across_frames=True)
+    frame = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: WINDOW_LOG})
+    made = fed = 0
+    while not frame.eof:
+        packed = b""
+        if frame.needs_input:
+            packed = blob.read_at(fed, min(BLOCK_BYTES, blob.size_bytes - fed))
+            fed += len(packed)
+            if not packed:
+                raise damaged(f"its zstd frame ends early, after {made} bytes of {size_bytes}")
         try:
-            while piece := stream.read(BLOCK_BYTES):
-                if made + len(piece) > size_bytes:
-                    raise damaged(f"it unpacks to more than {size_bytes} bytes")
-                out.write_at(piece, made)
-                made += len(piece)
-        except zstandard.ZstdError as error:
-            raise damaged(f"not a zstd stream: {error}") from error
-    if made != size_bytes:
-        raise damaged(f"it unpacks to {made} bytes instead of {size_bytes}")
+            piece = frame.decompress(packed, BLOCK_BYTES)
+        except zstd.ZstdError as error:
+            raise damaged(f"not a zstd frame: {error}") from error
+        if made + len(piece) > size_bytes:
+            raise damaged(f"it unpacks to more than {size_bytes} bytes")
+        out.write_at(piece, made)
+        made += len(piece)
+    if made != size_bytes or frame.unused_data or fed != blob.size_bytes:
+        raise damaged(f"one zstd frame of {made} bytes; the manifest says {size_bytes}, and nothing after it")
