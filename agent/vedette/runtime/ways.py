@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from vedette.clock import Clock
+    from vedette.link.block_fetcher import Interruption
     from vedette.link.device_link import DeviceLink
     from vedette.mqtt.port import Outgoing
     from vedette.update.ports import Fetcher
     from vedette.wire.topics import DeviceTopics
 
+STALL_S = 30.0
 # A way that failed is passed over for a while, since finding out anew may take a whole time-out.
 REST_MIN_S = 15.0
 REST_MAX_S = 900.0
@@ -32,10 +34,17 @@ class BlockWay:
         self.inbox = BlockInbox(clock)
         self.link: DeviceLink | None = None
 
-    def fetcher(self) -> BlockFetcher:
-        """Brings what the block servers have."""
-        draw = random.Random().random  # noqa: S311 - jitter, not secrets
-        return BlockFetcher(self._topics, self._send, self.inbox, clock=self._clock, draw=draw)
+    def fetcher(self, *, stall_s: float = STALL_S, interruption: Interruption | None = None) -> BlockFetcher:
+        """Brings what the block servers have; `stall_s` is how long nothing may come."""
+        return BlockFetcher(
+            self._topics,
+            self._send,
+            self.inbox,
+            clock=self._clock,
+            draw=random.Random().random,  # noqa: S311 - jitter, not secrets
+            stall_s=stall_s,
+            interruption=interruption,
+        )
 
     def _send(self, message: Outgoing) -> object:
         link = self.link
