@@ -69,7 +69,14 @@ class Fleet:
         """Start answering devices over the broker."""
         broker = ("--broker", f"127.0.0.1:{port}")
         # A fleet would look at moments spread over a minute; one box need not wait.
-        command = [*installed("vedette-fleet"), "serve-blocks", self.repo, *broker, "--spread-s", "0"]
+        command: list[str | Path] = [
+            *installed("vedette-fleet"),
+            "serve-blocks",
+            self.repo,
+            *broker,
+            "--spread-s",
+            "0",
+        ]
         self._say(f"$ {typed(command)}")
         return Child(command, log=self._folder / "serve-blocks.log")
 
@@ -112,4 +119,5 @@ def _tuned(content: bytes) -> bytes:
         values = data[tensor.offset : tensor.end].view(np.int8)
         steps = dice.choice([-1, 0, 1], values.size, p=[TUNED_SHARE / 2, 1 - TUNED_SHARE, TUNED_SHARE / 2])
         values[:] = np.clip(values + steps, -127, 127)
-    return data.tobytes()
+    tuned: bytes = data.tobytes()
+    return tuned

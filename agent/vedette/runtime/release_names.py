@@ -41,7 +41,10 @@ class ReleaseNames:
     def learn(self, status: UpdateStatus) -> None:
         """Take over what the record calls releases whose files are gone."""
         named = [status.candidate, status.last_result, *status.blacklist]
-        self._known.update({one.sha256: one.name for one in named if one is not None and one.name})
+        for one in named:
+            if one is not None and one.name:
+                name, _, version = one.name.rpartition(" ")
+                self._known[one.sha256] = ModelState(name, version, one.sha256)
 
     def of_all(self, status: UpdateStatus) -> dict[str, str]:
         """The names of everything that a status speaks of."""

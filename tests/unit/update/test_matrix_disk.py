@@ -354,7 +354,7 @@ def test_report_cannot_be_sent_for_7_days(box: Box) -> None:
     box.until(lambda: box.serving == "2")
     assert box.record.active is not None
     assert box.record.active.counter == 2
-    box.parts.outbox.acknowledge(box.outbox()[0].number)
+    box.parts.outbox.acknowledge(box.outbox()[0])
     box.until(lambda: box.idle)
     assert [report.counter for report in box.results()] == [2]
     assert {report.result for report in box.results()} == {Result.SUCCESS}
