@@ -25,7 +25,7 @@ class Admission:
         try:
             yield share
         finally:
-            self.held_bytes -= share.held_bytes
+            self.give_back(share.held_bytes)
 
     def take(self, size_bytes: int) -> None:
         """Count bytes in.
@@ -33,12 +33,22 @@ class Admission:
         Raises:
             RequestRefusedError: 503: they do not fit just now.
         """
-        if self.held_bytes + size_bytes > self._capacity_bytes:
+        if not self.try_take(size_bytes):
             raise not_now(
                 f"requests with {self.held_bytes} bytes are waiting, {self._capacity_bytes} is the most",
                 cure="send fewer at once",
             )
+
+    def try_take(self, size_bytes: int) -> bool:
+        """Count bytes in, if they fit just now."""
+        if self.held_bytes + size_bytes > self._capacity_bytes:
+            return False
         self.held_bytes += size_bytes
+        return True
+
+    def give_back(self, size_bytes: int) -> None:
+        """What was taken is free again."""
+        self.held_bytes -= size_bytes
 
 
 class Share:

@@ -6,13 +6,13 @@ from __future__ import annotations
 class Body:
     """Pieces in their order; `size_bytes` of them."""
 
-    def __init__(self, pieces: tuple[bytes, ...] = ()) -> None:
+    def __init__(self, pieces: tuple[bytes | memoryview, ...] = ()) -> None:
         self._pieces: list[memoryview] = []
         self.size_bytes = 0
         for piece in pieces:
             self.add(piece)
 
-    def add(self, piece: bytes) -> None:
+    def add(self, piece: bytes | memoryview) -> None:
         """Append a piece; it is kept, not copied."""
         if piece:
             self._pieces.append(memoryview(piece))

@@ -1,7 +1,8 @@
 """What the daemon and the HTTP door's process say to each other. Pure.
 
 The door is a source child: its ring is a lossless camera named DOOR, its requests are frames. Beyond what
-every source says, the daemon sends it the answers to its frames, and views of the other cameras' rings.
+every source says, the daemon sends it the outcomes of its frames, and views of the other cameras' rings. A
+good answer may come from the engine worker itself, over the same channel, while the daemon only counts it.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from typing import Any
 
 import msgspec
 
+from vedette.engine.messages import Answers
 from vedette.source.messages import FromSource, ToSource
 from vedette.wire.messages import Result
+
+__all__ = ["DOOR", "Answers", "DoorSpec", "FromDoor", "JsonBody", "Seen", "ToDoor", "Unview", "View"]
 
 DOOR = "http"
 
@@ -32,12 +36,6 @@ class DoorSpec(msgspec.Struct, frozen=True, kw_only=True):
     request_timeout_s: float = 30.0
     head_timeout_s: float = 10.0
     max_body_bytes: int = 32 << 20
-
-
-class Answers(msgspec.Struct, frozen=True, tag=True):
-    """Outcomes of frames of the door's ring, by `Result.seq`; a dropped frame is a failed result."""
-
-    results: tuple[Result, ...]
 
 
 class View(msgspec.Struct, frozen=True, tag=True):

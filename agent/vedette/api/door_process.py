@@ -29,6 +29,8 @@ from vedette.api.messages import (
     StatusRequest,
 )
 from vedette.api.preview import PreviewService
+from vedette.api.quick_inference import QuickInference, QuickParts
+from vedette.api.request_head import HeadReader
 from vedette.api.starlette_app import build_app
 from vedette.api.traffic import Traffic
 from vedette.api.uvicorn_server import DoorServer, build_server, serve
@@ -96,12 +98,24 @@ class Door:
         preview = PreviewService(
             status=status, description=description, views=self.views, traffic=traffic, clock=clock
         )
-        app = Guard(
+        guard = Guard(
             build_app(inference, health, preview, traffic),
             hosts=host_names(spec.listen),
             limit_s=WHOLE_REQUEST_TIMES * spec.request_timeout_s,
         )
-        self.server: DoorServer = build_server(app, head_timeout_s=spec.head_timeout_s)
+        parts = QuickParts(
+            inference,
+            self.desk,
+            admission,
+            guard,
+            traffic,
+            clock,
+            request_timeout_s=spec.request_timeout_s,
+            max_body_bytes=spec.max_body_bytes,
+        )
+        heads = HeadReader.installed()
+        quick = None if heads is None else QuickInference(parts, heads, asyncio.get_running_loop())
+        self.server: DoorServer = build_server(guard, head_timeout_s=spec.head_timeout_s, quick=quick)
 
     async def run(self, listener: socket.socket) -> None:
         """Serve until the daemon says stop or is gone."""

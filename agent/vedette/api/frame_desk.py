@@ -1,13 +1,14 @@
 """The door's ring: requests go in as frames, and outcomes come back by their sequence number.
 
-One event loop owns it. A request waits for a free slot behind those that came before it; what became of it is
-told once, and to nobody when the client has gone or its time was over.
+One event loop owns it. A request waits for a free slot behind those that came before it, or is lent one that
+its body is read into while nobody waits; what became of it is told once, and to nobody when the client has
+gone or its time was over.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from vedette.api.body import copy_pieces
 from vedette.api.refusal import RequestRefusedError, not_now
@@ -18,8 +19,12 @@ if TYPE_CHECKING:
 
     from vedette.api.request_frames import RequestFrame
     from vedette.clock import Clock
+    from vedette.frame.producer import SlotLoan
     from vedette.frame.ring import Ring
     from vedette.wire.messages import Result
+    from vedette.wire.pixels import FrameFormat
+
+    Tell = Callable[["Result | RequestRefusedError"], None]
 
 # How often a request that waits for a slot looks whether its client is still there.
 LOOK_EVERY_S = 0.25
@@ -27,6 +32,18 @@ LOOK_EVERY_S = 0.25
 
 class ClientGoneError(Exception):
     """Nobody waits for the answer any more."""
+
+
+class Loan(NamedTuple):
+    """A slot of a ring, to be filled."""
+
+    producer: RingProducer
+    slot: SlotLoan
+
+
+class _Waiting(NamedTuple):
+    tell: Tell
+    timer: asyncio.TimerHandle
 
 
 class FrameDesk:
@@ -38,7 +55,7 @@ class FrameDesk:
         self._producer: RingProducer | None = None
         self._space = asyncio.Event()
         self._turn = asyncio.Lock()
-        self._pending: dict[int, asyncio.Future[Result]] = {}
+        self._pending: dict[int, _Waiting] = {}
         self.closed = ""
         self.waiting = 0
         self.unclaimed = 0
@@ -94,25 +111,79 @@ class FrameDesk:
             RequestRefusedError: 503: no ring, or no slot in time; 504: no answer in time.
             ClientGoneError: Before its frame had a slot.
         """
-        outcome = await self._publish(frame, captured_ns, deadline_ns, gone)
-        return await outcome
+        outcome: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+
+        def tell(what: Result | RequestRefusedError) -> None:
+            if isinstance(what, RequestRefusedError):
+                outcome.set_exception(what)
+            else:
+                outcome.set_result(what)
+
+        seq = await self._publish(frame, captured_ns, deadline_ns, gone, tell)
+        try:
+            return await outcome
+        finally:  # also when the client's task was cancelled: the slot is given back by the worker
+            self.forget(seq)
+
+    def lend(self, size_bytes: int) -> Loan | None:
+        """A slot for a body that comes bit by bit; None: not now, or it has no room for so many bytes.
+
+        Slow bodies never have more than half of the slots, and nobody who waits is overtaken.
+        """
+        producer = self._producer
+        if producer is None or self._turn.locked() or not producer.fits(size_bytes):
+            return None
+        if self._ring is None or producer.lent >= self._ring.geometry.slots // 2:
+            return None
+        slot = producer.lend()
+        return None if slot is None else Loan(producer, slot)
+
+    def take_back(self, loan: Loan) -> None:
+        """The body did not come, or was no frame."""
+        loan.producer.take_back(loan.slot)
+        self._space.set()
+
+    def publish(
+        self, loan: Loan, frame_format: FrameFormat, *, captured_ns: int, deadline_ns: int, tell: Tell
+    ) -> int:
+        """Hand a filled slot in; what becomes of it is told once.
+
+        Returns:
+            Its number, for `forget`.
+
+        Raises:
+            RequestRefusedError: 503: the ring was replaced or taken away meanwhile.
+        """
+        if loan.producer is not self._producer:
+            loan.producer.take_back(loan.slot)
+            raise not_now(self.closed or "the ring of frames was replaced meanwhile")
+        seq = loan.producer.publish_loan(loan.slot, frame_format, captured_ns)
+        self._expect(seq, deadline_ns, tell)
+        return seq
+
+    def forget(self, seq: int) -> None:
+        """Nobody waits for this frame any more."""
+        waiting = self._pending.pop(seq, None)
+        if waiting is not None:
+            waiting.timer.cancel()
 
     def answered(self, results: Sequence[Result]) -> None:
         """Outcomes from the daemon; one that nobody waits for is counted and forgotten."""
         for result in results:
-            outcome = self._pending.pop(result.seq, None)
-            if outcome is None or outcome.done():
+            waiting = self._pending.pop(result.seq, None)
+            if waiting is None:
                 self.unclaimed += 1
             else:
-                outcome.set_result(result)
+                waiting.timer.cancel()
+                waiting.tell(result)
 
     def close(self, why: str) -> None:
         """Take no further frame; who waits is told."""
         self.closed = why
         pending, self._pending = self._pending, {}
-        for outcome in pending.values():
-            if not outcome.done():
-                outcome.set_exception(not_now(why))
+        for waiting in pending.values():
+            waiting.timer.cancel()
+            waiting.tell(not_now(why))
         self._space.set()
         if self._producer is not None:
             self._producer.end()
@@ -126,8 +197,13 @@ class FrameDesk:
         self._ring = self._producer = None
 
     async def _publish(
-        self, frame: RequestFrame, captured_ns: int, deadline_ns: int, gone: Callable[[], Awaitable[bool]]
-    ) -> asyncio.Future[Result]:
+        self,
+        frame: RequestFrame,
+        captured_ns: int,
+        deadline_ns: int,
+        gone: Callable[[], Awaitable[bool]],
+        tell: Tell,
+    ) -> int:
         self.waiting += 1
         try:
             queued = self._turn.locked()
@@ -136,7 +212,9 @@ class FrameDesk:
                     raise ClientGoneError
                 producer, memory = await self._slot(frame, deadline_ns, gone)
                 copy_pieces(frame.pieces, memory)
-                return self._expect(producer.publish(captured_ns), deadline_ns)
+                seq = producer.publish(captured_ns)
+                self._expect(seq, deadline_ns, tell)
+                return seq
         finally:
             self.waiting -= 1
 
@@ -178,23 +256,12 @@ class FrameDesk:
             if producer is self._producer:
                 producer.waited()
 
-    def _expect(self, seq: int, deadline_ns: int) -> asyncio.Future[Result]:
-        loop = asyncio.get_running_loop()
-        outcome: asyncio.Future[Result] = loop.create_future()
-        self._pending[seq] = outcome
+    def _expect(self, seq: int, deadline_ns: int, tell: Tell) -> None:
         left_s = max(0.0, (deadline_ns - self._clock.monotonic_ns()) / 1e9)
-        timer = loop.call_later(left_s, self._expire, seq)
-        outcome.add_done_callback(lambda _: self._forget(seq, timer))
-        return outcome
+        timer = asyncio.get_running_loop().call_later(left_s, self._expire, seq)
+        self._pending[seq] = _Waiting(tell, timer)
 
     def _expire(self, seq: int) -> None:
-        outcome = self._pending.get(seq)
-        if outcome is not None and not outcome.done():
-            outcome.set_exception(
-                RequestRefusedError(504, "the model gave no answer in time", retry_after_s=1.0)
-            )
-
-    def _forget(self, seq: int, timer: asyncio.TimerHandle) -> None:
-        """Also when the client's task was cancelled: the slot is given back by the worker."""
-        timer.cancel()
-        self._pending.pop(seq, None)
+        waiting = self._pending.pop(seq, None)
+        if waiting is not None:
+            waiting.tell(RequestRefusedError(504, "the model gave no answer in time", retry_after_s=1.0))

@@ -69,14 +69,19 @@ class Guard:
             await send(message)
 
         try:
-            self._check(scope["headers"])
+            self.check(scope["headers"])
         except RequestRefusedError as refusal:
             await _send_answer(refusal_answer(refusal), send_marked)
             return
         with Deadline(self._limit_s, _TooSlowError(f"a request took over {self._limit_s:g} s")):
             await self._app(scope, receive, send_marked)
 
-    def _check(self, headers: list[tuple[bytes, bytes]]) -> None:
+    def check(self, headers: list[tuple[bytes, bytes]]) -> None:
+        """Refuse what another web page asks, or what is no request for this box; names are in lower case.
+
+        Raises:
+            RequestRefusedError: 400, 403, 421 or 431.
+        """
         if len(headers) > MAX_HEADERS or sum(len(n) + len(v) for n, v in headers) > MAX_HEADERS_BYTES:
             raise RequestRefusedError(431, f"headers may have {MAX_HEADERS_BYTES} bytes")
         found = [value for name, value in headers if name == b"host"]

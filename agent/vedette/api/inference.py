@@ -20,7 +20,7 @@ from vedette.api.oip import (
 from vedette.api.refusal import RequestRefusedError, bad_request, not_now, too_large
 from vedette.api.request_frames import frame_of, is_encoded, is_tensor
 from vedette.api.result_tensors import metadata_of, output_names, outputs_of
-from vedette.errors import UnavailableError, VedetteError
+from vedette.errors import InternalError, UnavailableError, VedetteError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from vedette.api.inquiry import Inquiry
     from vedette.api.messages import ModelDescription
     from vedette.api.oip import InferenceRequest
-    from vedette.api.request_frames import RequestFrame
     from vedette.clock import Clock
     from vedette.wire.messages import ModelRef, Result
+    from vedette.wire.pixels import FrameFormat
 
 SERVER_NAME = "vedette"
 EXTENSIONS = ("binary_tensor_data",)
@@ -42,6 +42,7 @@ ACCEPTED_TYPES = frozenset({"", JSON_TYPE, BINARY_TYPE})
 # Decoding a small thing takes less time than handing it to another thread.
 SMALL_BYTES = 4096
 MAX_LENGTH_DIGITS = 15
+MAX_READINGS, MAX_READING_BYTES = 64, 2048
 
 
 class HttpCall(NamedTuple):
@@ -71,6 +72,7 @@ class InferenceService:
         self._admission = admission
         self._decoding = decoding
         self._clock = clock
+        self.readings = Readings()
 
     def server_metadata(self) -> HttpAnswer:
         """What this server is."""
@@ -124,38 +126,60 @@ class InferenceService:
             RequestRefusedError: Why not, with the status.
         """
         described = await self.model(name, version)
-        _check_type(call.headers)
+        check_type(call.headers)
+        asked = Asked(self, described, version, call.headers.get(LENGTH_HEADER))
         with self._admission.room() as share:
             body = await self._read(call, share)
-            captured_ns = self._clock.monotonic_ns()
-            request = parse_request(body, call.headers.get(LENGTH_HEADER))
-            tensor = is_tensor(request, described)
-            check_outputs(request, output_names(described, tensor=tensor))
-            frame = await self._frame(request, described, body.size_bytes)
-            result = await self._desk.submit(
-                frame,
-                captured_ns=captured_ns,
-                deadline_ns=captured_ns + round(self._spec.request_timeout_s * 1e9),
-                gone=call.gone,
-            )
-        self._check_model(result, described, version)
-        response = build_response(request, result.model, outputs_of(result, tensor=tensor))
-        if response.json_bytes is None:
-            return HttpAnswer(200, response.pieces[0])
-        length = ("Inference-Header-Content-Length", str(response.json_bytes))
-        return HttpAnswer(200, b"".join(response.pieces), BINARY_TYPE, (length,))
+            result = await asked.submit(body, self._clock.monotonic_ns(), call.gone)
+        return asked.answer(result)
 
-    async def _frame(
-        self, request: InferenceRequest, described: ModelDescription, size_bytes: int
-    ) -> RequestFrame:
-        slot_bytes = self._desk.slot_bytes
+    def asked_now(self, name: str, version: str, header_length: str) -> Asked | None:
+        """A request to the model that answers, if that can be told without waiting; None: ask `infer`."""
+        described = self._description.peek()
+        model = None if described is None else described.model
+        if described is None or model is None or not described.ready or not self._desk.lent:
+            return None
+        if name != model.name or version not in {"", model.version}:
+            return None
+        return Asked(self, described, version, header_length)
+
+    @property
+    def slot_bytes(self) -> int:
+        """The room for one frame."""
+        return self._desk.slot_bytes
+
+    async def submit(
+        self,
+        request: InferenceRequest,
+        described: ModelDescription,
+        *,
+        size_bytes: int,
+        captured_ns: int,
+        gone: Callable[[], Awaitable[bool]],
+    ) -> Result:
+        """Make a frame of a request, in another thread where that takes time, and wait for its outcome.
+
+        Raises:
+            RequestRefusedError: Why there is none.
+        """
         if not is_encoded(request) or size_bytes <= SMALL_BYTES:
-            return frame_of(request, described, slot_bytes)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._decoding, frame_of, request, described, slot_bytes)
+            frame = frame_of(request, described, self.slot_bytes)
+        else:
+            loop = asyncio.get_running_loop()
+            frame = await loop.run_in_executor(self._decoding, frame_of, request, described, self.slot_bytes)
+        return await self._desk.submit(
+            frame,
+            captured_ns=captured_ns,
+            deadline_ns=captured_ns + round(self._spec.request_timeout_s * 1e9),
+            gone=gone,
+        )
 
-    def _check_model(self, result: Result, described: ModelDescription, version: str) -> None:
-        """A model may take over while a request waits: learn of it, and keep the word given for a version."""
+    def check_model(self, result: Result, described: ModelDescription, version: str) -> None:
+        """A model may take over while a request waits: learn of it, and keep the word given for a version.
+
+        Raises:
+            RequestRefusedError: 503: the request was made for another model.
+        """
         if result.model == described.model or not result.model.name:  # or no model ever saw it
             return
         self._description.forget()
@@ -187,13 +211,112 @@ class InferenceService:
         return body
 
 
+class Reading(NamedTuple):
+    """What a request's JSON says, without its tensors."""
+
+    request: InferenceRequest
+    tensor: bool
+    format: FrameFormat
+
+
+class Readings:
+    """Requests that were read before: a client sends the same JSON with each picture of the same size."""
+
+    def __init__(self) -> None:
+        self._described: ModelDescription | None = None
+        self._known: dict[tuple[bytes, int], Reading] = {}
+
+    def get(self, described: ModelDescription, json: bytes, tensor_bytes: int) -> Reading | None:
+        """What it said; of another model, nothing is known."""
+        return self._known.get((json, tensor_bytes)) if described is self._described else None
+
+    def keep(self, described: ModelDescription, json: bytes, tensor_bytes: int, reading: Reading) -> None:
+        """Remember it, if it is small."""
+        if described is not self._described or len(self._known) >= MAX_READINGS:
+            self._described, self._known = described, {}
+        if len(json) <= MAX_READING_BYTES:
+            self._known[json, tensor_bytes] = reading
+
+
+class Asked:
+    """One request, from its head to its answer."""
+
+    def __init__(
+        self,
+        service: InferenceService,
+        described: ModelDescription,
+        version: str,
+        header_length: str | None,
+    ) -> None:
+        self._service = service
+        self._described = described
+        self._version = version
+        self._header_length = header_length
+        self._request: InferenceRequest | None = None
+        self._tensor = False
+
+    def frame_format(self, json: bytes, memory: memoryview) -> FrameFormat | None:
+        """How the binary part of a request is a frame as it stands, None where it is none.
+
+        Args:
+            json: The part before it.
+            memory: Where the binary part will be; it is not looked at.
+
+        Raises:
+            RequestRefusedError: 400 or 413: it is no request that can be answered.
+        """
+        known = self._service.readings.get(self._described, json, len(memory))
+        if known is None:
+            body = Body((json, memory))
+            request = self._read(body)
+            if is_encoded(request):
+                return None
+            format_ = frame_of(request, self._described, self._service.slot_bytes).format
+            known = Reading(request._replace(inputs=()), self._tensor, format_)
+            self._service.readings.keep(self._described, json, len(memory), known)
+        self._request, self._tensor = known.request, known.tensor
+        return known.format
+
+    async def submit(self, body: Body, captured_ns: int, gone: Callable[[], Awaitable[bool]]) -> Result:
+        """Have the request of this body answered.
+
+        Raises:
+            RequestRefusedError: Why it is not.
+        """
+        request = self._read(body)
+        return await self._service.submit(
+            request, self._described, size_bytes=body.size_bytes, captured_ns=captured_ns, gone=gone
+        )
+
+    def answer(self, result: Result) -> HttpAnswer:
+        """The response to what was read last.
+
+        Raises:
+            RequestRefusedError: The frame was not answered.
+        """
+        if self._request is None:
+            raise InternalError("an answer to a request that nobody read")
+        self._service.check_model(result, self._described, self._version)
+        response = build_response(self._request, result.model, outputs_of(result, tensor=self._tensor))
+        if response.json_bytes is None:
+            return HttpAnswer(200, response.pieces[0])
+        length = ("Inference-Header-Content-Length", str(response.json_bytes))
+        return HttpAnswer(200, b"".join(response.pieces), BINARY_TYPE, (length,))
+
+    def _read(self, body: Body) -> InferenceRequest:
+        request = self._request = parse_request(body, self._header_length)
+        self._tensor = is_tensor(request, self._described)
+        check_outputs(request, output_names(self._described, tensor=self._tensor))
+        return request
+
+
 def _body_too_large(limit_bytes: int) -> RequestRefusedError:
     return too_large(
         f"a request may have {limit_bytes} bytes", cure="send a smaller picture, or one in a packed format"
     )
 
 
-def _check_type(headers: Mapping[str, str]) -> None:
+def check_type(headers: Mapping[str, str]) -> None:
     """Refuse what a form of a web page can send, and what we would have to unpack.
 
     Raises:

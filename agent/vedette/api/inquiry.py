@@ -53,6 +53,15 @@ class Inquiry(Generic[T]):
         await asyncio.shield(self._under_way)
         return self._known()
 
+    def peek(self) -> T | None:
+        """A good answer that need not be waited for, None where there is none; an old one is fetched anew."""
+        age_ns = self._clock.monotonic_ns() - self._asked_ns
+        if self._answer is None or age_ns >= max(self._fresh_ns, self._keep_ns) or not self._asked_ns:
+            return None
+        if age_ns >= self._fresh_ns and self._under_way is None:
+            self._under_way = asyncio.get_running_loop().create_task(self._fetch())
+        return self._answer
+
     def forget(self) -> None:
         """What is known is no longer true: the next `get` asks."""
         self._asked_ns = 0
@@ -66,7 +75,9 @@ class Inquiry(Generic[T]):
 
     async def _fetch(self) -> None:
         try:
-            self._answer = await asyncio.get_running_loop().run_in_executor(self._pool, self._ask)
+            answer = await asyncio.get_running_loop().run_in_executor(self._pool, self._ask)
+            if answer != self._answer:  # the same object says that nothing has changed
+                self._answer = answer
             self._failure = None
         except VedetteError as error:
             self._answer, self._failure = None, error

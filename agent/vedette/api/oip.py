@@ -7,6 +7,7 @@ order.
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
@@ -126,11 +127,18 @@ class InferenceRequest(NamedTuple):
     binary_outputs: bool
 
 
+class Floats(NamedTuple):
+    """A few numbers of type FP32, row by row; NumPy would take longer to begin than they take."""
+
+    values: list[float]
+    shape: tuple[int, ...]
+
+
 class OutputTensor(NamedTuple):
     """One output: numbers, or the elements of a BYTES tensor of one axis."""
 
     name: str
-    values: NDArray[Any] | Sequence[bytes]
+    values: NDArray[Any] | Floats | Sequence[bytes]
 
 
 class ResponseBody(NamedTuple):
@@ -274,7 +282,12 @@ def _chosen(request: InferenceRequest, outputs: Sequence[OutputTensor]) -> list[
 
 def _output(tensor: OutputTensor, *, as_bytes: bool) -> tuple[dict[str, Any], bytes | None]:
     values = tensor.values
-    if isinstance(values, np.ndarray):
+    if isinstance(values, Floats):
+        entry = {"name": tensor.name, "datatype": "FP32", "shape": values.shape}
+        if not as_bytes:
+            return {**entry, "data": values.values}, None
+        packed = struct.pack(f"<{len(values.values)}f", *values.values)
+    elif isinstance(values, np.ndarray):
         entry = {"name": tensor.name, "datatype": datatype_of(values.dtype.str), "shape": list(values.shape)}
         if not as_bytes and values.dtype != np.float16:  # which JSON has no form for
             if values.dtype.kind == "f" and not np.isfinite(values).all():

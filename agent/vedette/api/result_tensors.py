@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from vedette.api.datatypes import BYTES, datatype_of
-from vedette.api.oip import OutputTensor
+from vedette.api.oip import Floats, OutputTensor
 from vedette.api.refusal import RequestRefusedError, not_now
 from vedette.wire.bundle import Task
 from vedette.wire.causes import DropCause, FailCause
@@ -61,15 +61,15 @@ def outputs_of(result: Result, *, tensor: bool) -> tuple[OutputTensor, ...]:
         return (whole, *_ranked(result.top or ()))
     if result.task == Task.DETECT.value:
         found = result.detections or ()
-        boxes = np.array([detection.box for detection in found], "<f4").reshape(-1, 4)
-        return (whole, *_ranked(found), OutputTensor(_BOXES, boxes))
+        corners = [corner for detection in found for corner in detection.box]
+        return (whole, *_ranked(found), OutputTensor(_BOXES, Floats(corners, (len(found), 4))))
     return (whole, *(_array(raw) for raw in result.tensors or ()))
 
 
 def _ranked(found: tuple[Label, ...] | tuple[Detection, ...]) -> tuple[OutputTensor, OutputTensor]:
     return (
         OutputTensor(_LABELS, tuple(entry.label.encode() for entry in found)),
-        OutputTensor(_SCORES, np.array([entry.score for entry in found], "<f4")),
+        OutputTensor(_SCORES, Floats([entry.score for entry in found], (len(found),))),
     )
 
 

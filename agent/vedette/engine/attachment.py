@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vedette.engine.scheduler import Candidate
+from vedette.frame.channel import MAX_MESSAGE_BYTES, Channel, PeerGoneError
 from vedette.frame.reader import RingReader
 from vedette.frame.ring import Ring, RingHandles
 from vedette.frame.shadow_reader import ShadowReader
@@ -37,7 +38,29 @@ class Attachment:
             if attach.shadow
             else RingReader(self.ring, attach.seat)
         )
+        self.answers: Channel[None] | None = None
         self._pictures: dict[tuple[int, FrameFormat], Picture] = {}
+
+    def answer_to(self, fd: int) -> None:
+        """Use this channel to whoever gave the frames."""
+        self.stop_telling()
+        self.answers = Channel.from_fd(fd, None)
+
+    def tell(self, payload: bytes) -> bool:
+        """Hand an answer over; False when it has to go by the daemon."""
+        if self.answers is None or len(payload) > MAX_MESSAGE_BYTES:
+            return False
+        try:
+            return self.answers.send_bytes(payload)
+        except PeerGoneError:
+            self.stop_telling()
+            return False
+
+    def stop_telling(self) -> None:
+        """Answers go by the daemon only."""
+        if self.answers is not None:
+            self.answers.close()
+            self.answers = None
 
     def prepare(self, lease: Lease, model: Model) -> Placement | None:
         """Fill the engine's input from the leased slot; None for a tensor, whose answer is raw.
@@ -66,6 +89,7 @@ class Attachment:
 
     def close(self) -> None:
         """Drop all views, then the mapping and its descriptors."""
+        self.stop_telling()
         self._pictures.clear()
         self.ring.close()
         self._handles.close()

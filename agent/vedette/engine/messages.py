@@ -51,11 +51,17 @@ class Detach(msgspec.Struct, frozen=True, tag=True):
     camera: str
 
 
+class AnswerTo(msgspec.Struct, frozen=True, tag=True):
+    """Tell answers of this camera to whoever gave the frames, too, over the channel that comes along."""
+
+    camera: str
+
+
 class Stop(msgspec.Struct, frozen=True, tag=True):
     """Finish the frame in hand and exit 0."""
 
 
-ToWorker = Attach | Detach | Stop
+ToWorker = Attach | Detach | AnswerTo | Stop
 
 
 class Progress(msgspec.Struct, frozen=True, tag=True):
@@ -99,11 +105,18 @@ class Detached(msgspec.Struct, frozen=True, tag=True):
 FromWorker = Progress | Ready | Fatal | Detached
 
 
+class Answers(msgspec.Struct, frozen=True, tag=True):
+    """Outcomes of frames for whoever gave them, by `Result.seq`; a dropped frame is a failed result."""
+
+    results: tuple[Result, ...]
+
+
 class Answered(msgspec.Struct, frozen=True, tag=True):
     """A frame's answer, or its failure; `answered_ns` is CLOCK_MONOTONIC when it left the worker.
 
     `shadow`: nobody asked, it is for comparison; `waited_ns` of its time were spent waiting for a CPU.
     `tensor`: the frame was somebody's own input tensor, whose answer says nothing of how good the model is.
+    `told`: whoever gave the frame has the answer already.
     """
 
     result: Result
@@ -111,6 +124,7 @@ class Answered(msgspec.Struct, frozen=True, tag=True):
     shadow: bool = False
     waited_ns: int = 0
     tensor: bool = False
+    told: bool = False
 
 
 class Dropped(msgspec.Struct, frozen=True, tag=True):

@@ -19,6 +19,8 @@ from msgspec import UNSET
 from vedette.engine.attachment import Attachment
 from vedette.engine.messages import (
     Answered,
+    Answers,
+    AnswerTo,
     Attach,
     Detach,
     Detached,
@@ -182,8 +184,18 @@ class Worker:
         elif isinstance(message, Detach):
             taken = self._detach(message.camera)
             self._control.send(Detached(message.camera, taken))
+        elif isinstance(message, AnswerTo):
+            self._answer_to(message.camera, fds)
         else:
             self._stopping = True
+
+    def _answer_to(self, name: str, fds: list[int]) -> None:
+        camera = self._cameras.get(name)
+        if camera is not None and len(fds) == 1:
+            camera.answer_to(fds[0])
+            return
+        for fd in fds:
+            os.close(fd)
 
     def _detach(self, name: str) -> int:
         """Forget a camera; the sequence number of the frame taken last, 0 when it is not served here."""
@@ -252,35 +264,30 @@ class Worker:
             return
         self._failures_in_a_row = 0
         answered_ns = time.monotonic_ns()
-        self._send(
-            Answered(
-                Result(
-                    1,
-                    camera.camera,
-                    lease.seq,
-                    lease.captured_ns,
-                    model.ref,
-                    model.task if placement is not None else Task.RAW.value,
-                    lease.file or UNSET,
-                    answer.top,
-                    answer.detections,
-                    answer.tensors,
-                    answer.confidence,
-                    latency_ms=LatencyMs(
-                        _ms(lease.published_ns - lease.captured_ns),
-                        _ms(taken_ns - lease.published_ns),
-                        _ms(prepared_ns - taken_ns),
-                        _ms(inferred_ns - prepared_ns),
-                        _ms(answered_ns - inferred_ns),
-                        _ms(answered_ns - lease.captured_ns),
-                    ),
-                ),
-                answered_ns,
-                camera.shadow,
-                cpu_wait_ns() - waited_ns if camera.shadow else 0,
-                placement is None,
-            )
+        result = Result(
+            1,
+            camera.camera,
+            lease.seq,
+            lease.captured_ns,
+            model.ref,
+            model.task if placement is not None else Task.RAW.value,
+            lease.file or UNSET,
+            answer.top,
+            answer.detections,
+            answer.tensors,
+            answer.confidence,
+            latency_ms=LatencyMs(
+                _ms(lease.published_ns - lease.captured_ns),
+                _ms(taken_ns - lease.published_ns),
+                _ms(prepared_ns - taken_ns),
+                _ms(inferred_ns - prepared_ns),
+                _ms(answered_ns - inferred_ns),
+                _ms(answered_ns - lease.captured_ns),
+            ),
         )
+        told = camera.answers is not None and camera.tell(self._encoder.encode(Answers((result,))))
+        waited_ns = cpu_wait_ns() - waited_ns if camera.shadow else 0
+        self._send(Answered(result, answered_ns, camera.shadow, waited_ns, placement is None, told))
 
     def _fail_frame(self, camera: Attachment, lease: Lease, cause: FailCause, detail: str) -> None:
         tensor = lease.frame_format.tensor

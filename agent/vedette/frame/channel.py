@@ -5,6 +5,7 @@ A SOCK_SEQPACKET pair keeps message borders, has a bounded kernel buffer, and te
 
 from __future__ import annotations
 
+import array
 import os
 import select
 import socket
@@ -22,6 +23,7 @@ Out = TypeVar("Out", bound=msgspec.Struct)
 
 MAX_MESSAGE_BYTES = 160 * 1024
 MAX_DESCRIPTORS = 16
+_ANCILLARY_BYTES = socket.CMSG_LEN(MAX_DESCRIPTORS * array.array("i").itemsize)
 
 
 class PeerGoneError(UnavailableError):
@@ -39,6 +41,8 @@ class Channel(Generic[In]):
         self._with_descriptors = with_descriptors
         self._decoder: msgspec.msgpack.Decoder[In] = msgspec.msgpack.Decoder(incoming)
         self._encoder = msgspec.msgpack.Encoder()
+        # Kept: to have so much memory lent for each message takes four times as long as to read one.
+        self._buffer = memoryview(bytearray(MAX_MESSAGE_BYTES + 1))
         self._readable = select.poll()
         self._readable.register(sock.fileno(), select.POLLIN)
         sock.setblocking(False)  # noqa: FBT003 - the standard library's signature
@@ -101,17 +105,18 @@ class Channel(Generic[In]):
         fds: list[int] = []
         try:
             if self._with_descriptors:
-                payload, fds, _, _ = socket.recv_fds(self._socket, MAX_MESSAGE_BYTES + 1, MAX_DESCRIPTORS)
+                size_bytes, ancillary, _, _ = self._socket.recvmsg_into([self._buffer], _ANCILLARY_BYTES)
+                fds = _descriptors_in(ancillary) if ancillary else fds
             else:
-                payload = self._socket.recv(MAX_MESSAGE_BYTES + 1)
+                size_bytes = self._socket.recv_into(self._buffer)
         except BlockingIOError:
             return None
         except ConnectionError as error:
             raise PeerGoneError(f"the peer process is gone ({error})") from error
-        if not payload:
+        if not size_bytes:
             raise PeerGoneError("the peer process closed its side")
         try:
-            return self._decoder.decode(payload), fds
+            return self._decoder.decode(self._buffer[:size_bytes]), fds
         except msgspec.DecodeError as error:
             for fd in fds:
                 os.close(fd)
@@ -120,6 +125,15 @@ class Channel(Generic[In]):
     def close(self) -> None:
         """Close this end."""
         self._socket.close()
+
+
+def _descriptors_in(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
+    """The descriptors that came along; as `socket.recv_fds` reads them."""
+    found = array.array("i")
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            found.frombytes(data[: len(data) - len(data) % found.itemsize])
+    return list(found)
 
 
 def channel_pair() -> tuple[socket.socket, socket.socket]:

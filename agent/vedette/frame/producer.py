@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from vedette.errors import InternalError
 from vedette.frame import layout
@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 MAX_REMEMBERED_FORMATS = 64
 
 
+class SlotLoan(NamedTuple):
+    """A slot that is filled bit by bit; `memory` is all of it."""
+
+    slot: int
+    memory: memoryview
+
+
 class RingProducer:
     """The writing side; one per ring, one thread."""
 
@@ -35,6 +42,7 @@ class RingProducer:
         self._newest_wins = ring.geometry.newest_wins
         self._clock = clock
         self._slot = -1
+        self._lent: set[int] = set()
         self._encoded: dict[FrameFormat, bytes] = {}
         self._written_format: list[FrameFormat | None] = [None] * ring.geometry.slots
         self._words[layout.W_ENDED] = 0
@@ -62,16 +70,45 @@ class RingProducer:
             if slot < 0:
                 return None
             self._slot = slot
-        if self._written_format[self._slot] != frame_format:
-            encoded = self._encoded.get(frame_format)
-            if encoded is None:
-                if len(self._encoded) >= MAX_REMEMBERED_FORMATS:  # uploads may have any size
-                    self._encoded.clear()
-                encoded = self._encoded[frame_format] = encode_format(frame_format)
-            descriptor = self._ring.descriptors[self._slot]
-            descriptor[FORMAT_OFFSET : FORMAT_OFFSET + FORMAT_BYTES] = encoded
-            self._written_format[self._slot] = frame_format
+        self._describe(self._slot, frame_format)
         return self._ring.slots[self._slot][:frame_bytes]
+
+    def _describe(self, slot: int, frame_format: FrameFormat) -> None:
+        if self._written_format[slot] == frame_format:
+            return
+        encoded = self._encoded.get(frame_format)
+        if encoded is None:
+            if len(self._encoded) >= MAX_REMEMBERED_FORMATS:  # uploads may have any size
+                self._encoded.clear()
+            encoded = self._encoded[frame_format] = encode_format(frame_format)
+        descriptor = self._ring.descriptors[slot]
+        descriptor[FORMAT_OFFSET : FORMAT_OFFSET + FORMAT_BYTES] = encoded
+        self._written_format[slot] = frame_format
+
+    # Several frames under way -----------------------------------------------------------------------------
+
+    @property
+    def lent(self) -> int:
+        """How many slots are being filled on loan."""
+        return len(self._lent)
+
+    def lend(self) -> SlotLoan | None:
+        """Lend a slot beside any other, or None while all are in use; it is published or taken back."""
+        slot = self._free_slot()
+        if slot < 0:
+            return None
+        self._lent.add(slot)
+        return SlotLoan(slot, self._ring.slots[slot])
+
+    def publish_loan(self, loan: SlotLoan, frame_format: FrameFormat, captured_ns: int) -> int:
+        """Make what was filled in the newest frame; its sequence number, as for `publish`."""
+        self._lent.remove(loan.slot)
+        self._describe(loan.slot, frame_format)
+        return self._publish(loan.slot, captured_ns, "")
+
+    def take_back(self, loan: SlotLoan) -> None:
+        """The frame did not come to an end."""
+        self._lent.remove(loan.slot)
 
     def wait_for_space(self, timeout_s: float) -> None:
         """Sleep until a reader gave a slot back, or the time is over."""
@@ -104,9 +141,14 @@ class RingProducer:
         Returns:
             Its sequence number.
         """
-        slot, words = self._slot, self._words
+        slot = self._slot
         if slot < 0:
             raise InternalError("publish without acquire")
+        self._slot = -1
+        return self._publish(slot, captured_ns, file)
+
+    def _publish(self, slot: int, captured_ns: int, file: str) -> int:
+        words = self._words
         seq = words[layout.W_HEAD] + 1
         now_ns = self._clock.monotonic_ns()
         write_stamp(self._ring.descriptors[slot], captured_ns, now_ns, file)
@@ -116,7 +158,6 @@ class RingProducer:
         fence()
         words[layout.W_HEAD] = seq
         fence()
-        self._slot = -1
         self._ring_doorbells()
         return seq
 
@@ -142,9 +183,10 @@ class RingProducer:
         words = self._words
         limit = max(0, words[layout.W_HEAD] - 1) if self._newest_wins else words[layout.W_DONE]
         leases = self._leases.tolist()
+        mine = {self._slot, *self._lent}
         best, best_seq = -1, -1
         for slot, seq in enumerate(self._slot_seqs.tolist()):
-            if best_seq < seq <= limit and slot + 1 not in leases:
+            if best_seq < seq <= limit and slot + 1 not in leases and slot not in mine:
                 best, best_seq = slot, seq
         return best
 

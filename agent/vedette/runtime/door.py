@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vedette.runtime.child import Child
     from vedette.runtime.generation import Generation
     from vedette.runtime.results import ResultsThread
+    from vedette.runtime.worker_process import WorkerProcess
 
 # A worker that is replaced is back before a caller minds; after this long he is told to come again.
 NO_WORKER_AFTER_S = 2.0
@@ -30,6 +31,7 @@ class Door:
         self._clock = clock
         self._results = results
         self._connected: Child | None = None
+        self._telling: WorkerProcess | None = None
         self._shown: dict[str, Ring] = {}
         self._served_ns = clock.monotonic_ns()
 
@@ -38,6 +40,7 @@ class Door:
         self._connect()
         if self._connected is not None:
             self._show(cameras)
+            self._let_tell(generation)
         self._pass_over(generation)
 
     def _connect(self) -> None:
@@ -45,7 +48,7 @@ class Door:
         if camera.child is self._connected:
             return
         self._shown.clear()
-        self._connected = None
+        self._connected = self._telling = None
         if camera.child is None or camera.control is None:
             return
         try:
@@ -54,6 +57,14 @@ class Door:
             return
         self._results.connect_door(channel, camera.head_at_start)
         self._connected = camera.child
+
+    def _let_tell(self, generation: Generation) -> None:
+        """Have the worker that answers tell the door itself: one process less to wake for each request."""
+        worker, control = generation.worker, self._camera.control
+        if worker is self._telling or worker is None or control is None or DOOR not in worker.seats:
+            return
+        if worker.let_tell(DOOR, control.fileno()):
+            self._telling = worker
 
     def _show(self, cameras: Iterable[Camera]) -> None:
         """Hand over rings that are new, and take back those that are gone."""

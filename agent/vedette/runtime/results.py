@@ -271,9 +271,7 @@ class ResultsThread(threading.Thread):
     def _account(self, batch: list[FromWorkerResults]) -> None:
         if not batch:
             return
-        answers = [
-            message.result for message in batch if isinstance(message, Answered) and not message.shadow
-        ]
+        answers = [message for message in batch if isinstance(message, Answered) and not message.shadow]
         delivered = iter(self._deliver(answers))
         delivered_ns = self._clock.monotonic_ns()
         for message in batch:
@@ -287,17 +285,21 @@ class ResultsThread(threading.Thread):
                 self._drop(message.camera, message.seq - 1, DropCause.SUPERSEDED)
                 self._drop(message.camera, message.seq, message.cause)
 
-    def _deliver(self, results: list[Result]) -> list[bool]:
+    def _deliver(self, answers: list[Answered]) -> list[bool]:
         """Hand each result to whoever waits for it; whether it reached them."""
         door = self._door
         if door is None:
-            written = self._write(results)
-            return [True] * written + [False] * (len(results) - written)
-        asked = {result.seq: door.deliver(result) for result in results if result.camera == DOOR}
-        lines = [result for result in results if result.camera != DOOR]
+            written = self._write([answer.result for answer in answers])
+            return [True] * written + [False] * (len(answers) - written)
+        asked = {
+            answer.result.seq: answer.told or door.deliver(answer.result)
+            for answer in answers
+            if answer.result.camera == DOOR
+        }
+        lines = [answer.result for answer in answers if answer.result.camera != DOOR]
         written = self._write(lines)
         reached = iter([True] * written + [False] * (len(lines) - written))
-        return [asked[r.seq] if r.camera == DOOR else next(reached) for r in results]
+        return [asked[a.result.seq] if a.result.camera == DOOR else next(reached) for a in answers]
 
     def _write(self, results: list[Result]) -> int:
         """Write the results; how many of them, from the first on, reached the sink."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from vedette.engine.messages import (
+    AnswerTo,
     Attach,
     Detach,
     Detached,
@@ -152,6 +153,13 @@ class WorkerProcess:
             return self.control.send(Detach(camera))
         except PeerGoneError:
             return False  # its end is seen at its pidfd
+
+    def let_tell(self, camera: str, fd: int) -> bool:
+        """Have it tell this camera's answers over the channel of `fd`, too; False: not just now."""
+        try:
+            return self.control.send(AnswerTo(camera), [fd])
+        except PeerGoneError:
+            return False
 
     def limit_hang(self, hang_timeout_s: float) -> None:
         """Change how long one frame may take."""

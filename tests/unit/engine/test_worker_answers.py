@@ -11,11 +11,11 @@ from msgspec import UNSET
 from tests.stubs.running import stub_bundle, worker
 
 from vedette.clock import SystemClock
-from vedette.engine.messages import Answered, Attach, FromWorkerResults, ToWorker
+from vedette.engine.messages import Answered, Answers, AnswerTo, Attach, FromWorkerResults, ToWorker
 from vedette.engine.model import load_model
 from vedette.engine.worker import Worker
 from vedette.errors import BundleError
-from vedette.frame.channel import Channel, channel_pair
+from vedette.frame.channel import Channel, PeerGoneError, channel_pair
 from vedette.frame.layout import RingGeometry
 from vedette.frame.lifeline import Pulse
 from vedette.frame.producer import RingProducer
@@ -179,3 +179,37 @@ def test_nan_in_a_raw_answer_is_the_clients_affair(tmp_path: Path) -> None:
     bench.close()
     assert not answered.result.failed
     assert np.isnan(np.frombuffer((answered.result.tensors or ())[0].data, "<f4")).all()
+
+
+def test_whoever_gave_the_frames_is_told_by_the_worker_and_the_daemon_only_counts(tmp_path: Path) -> None:
+    """Until he is gone: then the answers go by the daemon again."""
+    bench = Bench(stub_bundle(tmp_path / "bundle"))
+    asker_end, worker_end = channel_pair()
+    asker: Channel[Answers] = Channel(asker_end, Answers)
+    bench.control.send(AnswerTo("front"), [worker_end.fileno()])
+    bench.worker._obey()
+    worker_end.close()
+    bench.publish()
+    told = bench.answer()
+    received = asker.receive(1.0)
+    assert received is not None
+    assert received[0].results == (told.result,)
+    assert told.told
+    asker.close()
+    bench.publish()
+    assert not bench.answer().told
+    bench.close()
+
+
+def test_a_channel_for_a_camera_that_is_not_served_is_closed(tmp_path: Path) -> None:
+    """The camera went to another worker meanwhile; no descriptor is left behind."""
+    bench = Bench(stub_bundle(tmp_path / "bundle"))
+    asker_end, worker_end = channel_pair()
+    asker: Channel[Answers] = Channel(asker_end, Answers)
+    bench.control.send(AnswerTo("gone"), [worker_end.fileno()])
+    bench.worker._obey()
+    worker_end.close()
+    with pytest.raises(PeerGoneError):
+        asker.receive(1.0)
+    asker.close()
+    bench.close()

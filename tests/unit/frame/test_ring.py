@@ -395,3 +395,31 @@ def test_frames_that_nobody_will_take_are_passed_over(lossless: Ring) -> None:
     lease = RingReader(lossless, 0).take()
     assert lease is not None
     assert (lease.seq, bytes(lease.pixels[:1])) == (5, b"\x09")
+
+
+def test_several_frames_may_be_filled_at_once_and_are_taken_in_the_order_they_are_published(
+    lossless: Ring,
+) -> None:
+    """Loans beside one another and beside a frame that is written at once; one never comes to an end."""
+    producer = RingProducer(lossless, ManualClock())
+    slow, lost, quick = producer.lend(), producer.lend(), producer.lend()
+    assert slow is not None
+    assert lost is not None
+    assert quick is not None
+    assert len({slow.slot, lost.slot, quick.slot}) == 3
+    assert producer.lent == 3
+    assert publish(producer, 1) == 1
+    assert producer.try_acquire(GRAY) is None, "all four are in use"
+    quick.memory[:64] = b"\x02" * 64
+    assert producer.publish_loan(quick, GRAY, 7) == 2
+    producer.take_back(lost)
+    slow.memory[:64] = b"\x03" * 64
+    assert producer.publish_loan(slow, GRAY, 7) == 3
+    assert publish(producer, 4) == 4, "in the slot that was taken back"
+    reader = RingReader(lossless, 0)
+    taken = []
+    while (lease := reader.take()) is not None:
+        taken.append((lease.seq, lease.pixels[0], lease.frame_format))
+        reader.release()
+    assert taken == [(seq, seq, GRAY) for seq in (1, 2, 3, 4)]
+    assert producer.lent == 0
