@@ -80,7 +80,8 @@ def iou(one: Box, other: Box) -> float:
         return 0.0
     common = width * height
     areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (one, other)]
-    return common / (sum(areas) - common)
+    union = sum(areas) - common
+    return common / union if union > 0 else 0.0  # areas of denormal sides come out as 0
 
 
 def _peak(tensor: RawTensor) -> int:

@@ -16,11 +16,15 @@ from vedette.telemetry.sketch import Sketch
 from vedette.update.ports import WindowStats
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from vedette.clock import Clock
     from vedette.runtime.agreement import Digest
     from vedette.wire.messages import Result
 
 SPANS = 10
+# Answers after which a worker has allocated what it needs; what comes on top is growth.
+SETTLED_FRAMES = 50
 # Answers of one side that wait for the other side's; what is older has no partner.
 MAX_WAITING_BYTES = 1 << 20
 
@@ -64,10 +68,17 @@ class ModelHealth:
         self.sha256: str | None = None
         # A scene that stands still gives equal answers from any model; only who was seen to vary is judged.
         self.scene_varied = False
+        self._memory_bytes: Callable[[], int] = lambda: 0
+        self._settled_bytes = 0
 
-    def begin(self, *, scene_varied: bool = False) -> None:
-        """The window begins: the model has been given its cameras."""
+    def begin(self, *, scene_varied: bool = False, memory_bytes: Callable[[], int] | None = None) -> None:
+        """The window begins: the model has been given its cameras.
+
+        `memory_bytes` says what its worker has to itself now, 0 when nobody knows.
+        """
         with self._lock:
+            self._memory_bytes = memory_bytes or (lambda: 0)
+            self._settled_bytes = 0
             self._began, self._tally.began_ns = True, self._clock.monotonic_ns()
             self.scene_varied = scene_varied
 
@@ -114,7 +125,17 @@ class ModelHealth:
             constant_answers=self.scene_varied and tally.variety.constant,
             varied=tally.variety.varied,
             given_up=self._given_up,
+            grown_bytes=self._grown_bytes(),
         )
+
+    def _grown_bytes(self) -> int:
+        """What its worker holds beyond what it did when it had settled."""
+        if self._tally.frames < SETTLED_FRAMES:
+            return 0
+        now_bytes = self._memory_bytes()
+        if not self._settled_bytes:
+            self._settled_bytes = now_bytes
+        return max(0, now_bytes - self._settled_bytes)
 
 
 class ShadowHealth(ModelHealth):

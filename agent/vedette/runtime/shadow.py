@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -11,6 +12,7 @@ from vedette.engine.priority import Pace
 from vedette.frame.ring import available_bytes
 from vedette.runtime.departures import retire_unseen
 from vedette.runtime.log import Level, LogLine
+from vedette.runtime.process_memory import anonymous_bytes
 from vedette.runtime.worker_process import WorkerProcess, WorkerState
 
 if TYPE_CHECKING:
@@ -92,7 +94,7 @@ class Shadow:
         if worker.state is WorkerState.READY and worker.ready is not None:
             if health.sha256 is None:
                 health.sha256 = worker.ready.model.sha256
-                health.begin()
+                health.begin(memory_bytes=partial(anonymous_bytes, worker.child.pid))
             self._attach(worker, cameras)
 
     def _start(self, bundle: Path, health: ShadowHealth) -> None:

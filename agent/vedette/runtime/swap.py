@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from vedette.runtime.generation import LIVE_SEAT, Heir, Phase
 from vedette.runtime.handover import Handover
 from vedette.runtime.health import SlidingHealth
 from vedette.runtime.log import Level, LogLine
+from vedette.runtime.process_memory import anonymous_bytes
 from vedette.runtime.results import Retired, Seat
 from vedette.runtime.swap_table import SwapEvent, SwapState, step, takes
 from vedette.runtime.worker_process import WorkerProcess, WorkerState
@@ -223,7 +225,10 @@ class Swap:
         self._new = None
         self._generation.paused = False
         before = self._live.sliding.stats().p95_ms or 0.0
-        self._health.begin(scene_varied=self._live.sliding.varied)
+        self._health.begin(
+            scene_varied=self._live.sliding.varied,
+            memory_bytes=None if new.worker is None else partial(anonymous_bytes, new.worker.child.pid),
+        )
         self._old_sliding = self._live.sliding
         sliding = SlidingHealth(self._clock, self._plan.baseline_s)
         sliding.sha256 = self._health.sha256

@@ -37,6 +37,9 @@ MIN_BASELINE_FRAMES = 30
 MIN_LATENCY_FRAMES = 30
 MIN_CONSTANT_FRAMES = 100
 MAX_INDEPENDENT = 2000
+# What a worker may take more once it has settled. A sound one takes next to nothing over hours; one that
+# leaks kills nobody within the window, and the box within days.
+MAX_GROWTH_BYTES = 32 << 20
 # Contact is lost for good after the time that balena gives an update for it.
 LOST_S = 900.0
 LOST_TRIES = 5
@@ -248,6 +251,9 @@ def _findings(candidate: WindowStats, baseline: Baseline | None, guards: Guards)
     if drifted and candidate.frames >= MIN_CONSTANT_FRAMES:
         said = f"the same answer to all of {candidate.frames} frames"
         findings.append(_Finding(Outcome.FAIL, Cause.OUTPUT_DRIFT, said, estimate_within=False))
+    if candidate.grown_bytes > MAX_GROWTH_BYTES:
+        said = f"its memory grew by {candidate.grown_bytes >> 20} MiB in {candidate.elapsed_s:.0f} s"
+        findings.append(_Finding(Outcome.FAIL, Cause.OOM, said, estimate_within=False))
     return findings
 
 

@@ -85,7 +85,8 @@ class WindowStats(msgspec.Struct, frozen=True):
     `shadowed` and `disagreed` are 0 in a trial. `worker_deaths` counts crashes and hangs of its worker, and
     `last_death` is `load_fail`, `worker_crashed` or `worker_hung`, a colon, and the detail. `given_up`: the
     data plane tries no more; whoever served before serves. `p95_ms` is preprocess, infer and postprocess.
-    `varied`: its answers were seen to differ; `constant_answers`: they did not, though the scene does.
+    `grown_bytes`: memory of its worker beyond what it had when it had settled. `varied`: its answers were
+    seen to differ; `constant_answers`: they did not, though the scene does.
     """
 
     elapsed_s: float
@@ -99,6 +100,7 @@ class WindowStats(msgspec.Struct, frozen=True):
     constant_answers: bool = False
     varied: bool = False
     given_up: bool = False
+    grown_bytes: int = 0
 
 
 class Live(Protocol):

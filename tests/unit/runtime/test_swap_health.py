@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,15 @@ from hypothesis import strategies as st
 
 from vedette.clock import ManualClock
 from vedette.runtime.agreement import CONSTANT_AFTER, Digest, agree, digest_of, iou
-from vedette.runtime.health import MAX_WAITING_BYTES, ModelHealth, ShadowHealth, SlidingHealth, _Waiting
+from vedette.runtime.health import (
+    MAX_WAITING_BYTES,
+    SETTLED_FRAMES,
+    ModelHealth,
+    ShadowHealth,
+    SlidingHealth,
+    _Waiting,
+)
+from vedette.runtime.process_memory import anonymous_bytes
 from vedette.wire.messages import Detection, Failure, Label, LatencyMs, ModelRef, RawTensor, Result
 
 if TYPE_CHECKING:
@@ -240,3 +249,31 @@ def test_overlap_is_symmetric_and_a_share(
     assert iou(one, other) == iou(other, one)
     if (x[1] - x[0]) * (y[1] - y[0]) > 1e-6:
         assert iou(one, one) == pytest.approx(1)
+
+
+def test_growth_of_memory_counts_from_when_the_worker_has_settled() -> None:
+    """What it allocates at first is no growth; shrinking is none either, and nobody's word is nothing."""
+    held = [100 << 20]
+    made = ModelHealth(ManualClock())
+    made.sha256 = NEW.sha256
+    made.begin(memory_bytes=lambda: held[0])
+    for seq in range(SETTLED_FRAMES - 1):
+        made.add(answer(seq))
+    held[0] = 300 << 20
+    assert made.stats().grown_bytes == 0
+    made.add(answer(SETTLED_FRAMES))
+    assert made.stats().grown_bytes == 0
+    held[0] = 340 << 20
+    assert made.stats().grown_bytes == 40 << 20
+    held[0] = 0
+    assert made.stats().grown_bytes == 0
+    assert health().stats().grown_bytes == 0
+
+
+def test_memory_that_a_process_has_to_itself_is_read_from_the_kernel() -> None:
+    """Neither files nor shared frames; a process that is gone has none."""
+    before_bytes = anonymous_bytes(os.getpid())
+    held = bytearray(os.urandom(1) * (48 << 20))
+    grown_bytes = anonymous_bytes(os.getpid()) - before_bytes
+    assert len(held) * 0.9 < grown_bytes < len(held) * 1.5
+    assert anonymous_bytes(2**22 + 1) == 0

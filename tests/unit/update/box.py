@@ -217,7 +217,10 @@ class CountingFetcher(FolderFetcher):
 
 @dataclass(frozen=True)
 class Behaviour:
-    """How the model in a bundle fares on live frames; `dies` is the data plane's word for its death."""
+    """How the model in a bundle fares on live frames; `dies` is the data plane's word for its death.
+
+    `leaks_per_s` is in bytes.
+    """
 
     p95_ms: float = 10.0
     failed: float = 0.0
@@ -226,6 +229,7 @@ class Behaviour:
     dies_after_s: float = 0.0
     disagrees: float = 0.0
     frames: bool = True
+    leaks_per_s: int = 0
 
 
 @functools.cache
@@ -339,6 +343,7 @@ class FakeLive:
             shadowed=frames if shadow else 0,
             disagreed=int(frames * behaviour.disagrees) if shadow else 0,
             constant_answers=behaviour.constant,
+            grown_bytes=int(behaviour.leaks_per_s * elapsed_s),
         )
 
 

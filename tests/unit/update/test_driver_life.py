@@ -198,6 +198,7 @@ def test_a_model_that_does_not_load_never_answers_and_is_never_tried_again(
         (Behaviour(dies="worker_hung: no sign of life", dies_after_s=20.0), Cause.WATCHDOG),
         (Behaviour(dies="worker_crashed: out of memory", dies_after_s=20.0), Cause.OOM),
         (Behaviour(frames=False), Cause.TRIAL_TIMEOUT),
+        (Behaviour(leaks_per_s=1_000_000), Cause.OOM),
     ],
 )
 def test_a_bad_model_is_rolled_back_by_itself_and_never_tried_again(
