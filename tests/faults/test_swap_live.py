@@ -349,7 +349,7 @@ def test_the_end_in_the_middle_of_a_switch_is_as_clean_as_any(
     tmp_path: Path, first: Path, moment: SwapState
 ) -> None:
     """What SIGTERM does, at each stage and with a shadow beside it: books balance, no process is left."""
-    slow, second = played_bundle(tmp_path / "slow", run_s="0.1"), played_bundle(tmp_path / "two")
+    slow, second = played_bundle(tmp_path / "slow", run_s="0.4"), played_bundle(tmp_path / "two")
     with started(slow, live_camera("left"), camera("file", "synthetic:64x48")) as run:
         run.until_answers("left")
         run.daemon.live.switch(second, trial=True)

@@ -1,7 +1,7 @@
 """The HTTP server; the only file that names uvicorn.
 
-uvicorn trusts its clients in three respects. A connection may send a header slowly for ever, or one without
-end, and there may be any number of connections; all three are bounded here.
+uvicorn trusts its clients: a header, a trailer or a chunk's extension may come slowly for ever or have no end,
+requests may be sent ahead without bound, and there may be any number of connections. All are bounded here.
 
 It also copies a body five times on its way to an application, in pieces of 64 KiB with a pause after each.
 Inference requests therefore leave it after their head, and their connection comes back with the answer.
@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
+from vedette.api.http_answer import error_answer
+
 if TYPE_CHECKING:
     import socket
     from collections.abc import Iterator
@@ -28,8 +30,12 @@ if TYPE_CHECKING:
 KEEP_ALIVE_S = 30
 MAX_HEAD_BYTES = 16 << 10
 MAX_CONNECTIONS = 128
+# Beyond them, for whoever asks how the box is: being busy with others is no sign of being dead.
+PROBE_CONNECTIONS = 8
+PROBE_STARTS = (b"GET /healthz ", b"GET /readyz ", b"GET /metrics ", b"GET /v2/health/")
 GRACE_S = 2
 SCRATCH_BYTES = 64 << 10
+MAX_AHEAD_BYTES = 4 * SCRATCH_BYTES
 
 _BUSY_BODY = b'{"error":"too many connections"}'
 _BUSY = (
@@ -43,6 +49,7 @@ class BoundedConnection(asyncio.BufferedProtocol):
 
     # What uvicorn's protocols have, whichever parser they use.
     cycle: Any
+    pipeline: Any
     flow: Any
     server_state: Any
     connections: set[Any]
@@ -55,7 +62,10 @@ class BoundedConnection(asyncio.BufferedProtocol):
     quick: QuickInference | None = None
     # What was read is taken out of it before anything else is read, so all connections share it.
     scratch = memoryview(bytearray(SCRATCH_BYTES))
-    _head_bytes = 0
+    # Since the request began, or since the last byte of its body: a head, a trailer, a chunk's extension.
+    _framing_bytes = 0
+    _idle_since_s = 0.0
+    _for_probes = False
     _head_timer: asyncio.TimerHandle | None = None
     _inside_message = False
     _exchange: Exchange | None = None
@@ -78,32 +88,34 @@ class BoundedConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take a client, or tell it at once that there are too many."""
         super().connection_made(transport)
-        if len(self.connections) > MAX_CONNECTIONS:
-            self.transport.write(_BUSY)
-            self.transport.close()
-            return
+        self._idle_since_s = self.loop.time()
+        if len(self.connections) > MAX_CONNECTIONS and not self._make_room():
+            if len(self.connections) > MAX_CONNECTIONS + PROBE_CONNECTIONS:
+                self._refuse_for_others()
+                return
+            self._for_probes = True
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
-        """Count what belongs to a head; what belongs to a body, the application counts."""
-        if self._exchange is not None:  # a client that does not wait for its answer
-            self._ahead += data
-            if len(self._ahead) > SCRATCH_BYTES:
-                self.flow.pause_reading()
+        """Count what is of no body; what belongs to a body, the application counts."""
+        if self._for_probes and not self._is_probe(data):
+            self._refuse_for_others()
+            return
+        if self._exchange is not None or self._answer_is_pending():
+            self._keep_for_later(data)
             return
         if self._began_quickly(data):
             return
-        if not self._in_head():
-            super().data_received(data)  # type: ignore[misc]
-            return
-        if self._head_timer is None:
+        if self._in_head() and self._head_timer is None:
             self._await_head()
-        self._head_bytes += len(data)
+        # h11, the other parser, tells no `on_message_begin`, and bounds what follows a head itself.
+        if self._in_head() or self._inside_message:
+            self._framing_bytes += len(data)
         super().data_received(data)  # type: ignore[misc]
         if not self._in_head():
             self._head_is_over()
-        elif self._head_bytes > MAX_HEAD_BYTES:
-            self.transport.close()
+        if self._framing_bytes > MAX_HEAD_BYTES:
+            self._refuse_framing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the timer, and the request under way."""
@@ -117,10 +129,33 @@ class BoundedConnection(asyncio.BufferedProtocol):
         self._inside_message = True
         super().on_message_begin()  # type: ignore[misc]
 
+    def on_headers_complete(self) -> None:
+        """The parser has seen a head."""
+        self._framing_bytes = 0
+        super().on_headers_complete()  # type: ignore[misc]
+
+    def on_body(self, body: bytes) -> None:
+        """The parser has seen a part of a body; one that was refused already is not waited for."""
+        if not self.cycle.response_complete:
+            self._framing_bytes = 0
+        super().on_body(body)  # type: ignore[misc]
+
     def on_message_complete(self) -> None:
         """The parser has seen all of a request."""
         self._inside_message = False
+        self._framing_bytes = 0
         super().on_message_complete()  # type: ignore[misc]
+
+    def on_response_complete(self) -> None:
+        """An answer was written: what the client sent ahead is next."""
+        super().on_response_complete()  # type: ignore[misc]
+        self._idle_since_s = self.loop.time()
+        if self._ahead and self._in_head():
+            self._take_up_later()
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP is told so in the form of all errors."""
+        self._refuse(error_answer(400, msg))
 
     def shutdown(self) -> None:
         """Take no further request on this connection."""
@@ -141,7 +176,7 @@ class BoundedConnection(asyncio.BufferedProtocol):
         """Whether a request that begins with `data` goes on without uvicorn."""
         if self.quick is None or self._inside_message or not self._in_head():
             return False
-        if self._head_timer is not None and self._head_bytes:
+        if self._framing_bytes:
             return False
         begun = self.quick.begin(data, self._reply)
         if begun is None:
@@ -161,6 +196,7 @@ class BoundedConnection(asyncio.BufferedProtocol):
     def _reply(self, answer: HttpAnswer) -> None:
         """Write an answer of the short way; the connection is uvicorn's again."""
         self._exchange = None
+        self._idle_since_s = self.loop.time()
         if self.transport.is_closing():
             return
         close = self._closing or any(name == "Connection" for name, _ in answer.headers)
@@ -177,8 +213,19 @@ class BoundedConnection(asyncio.BufferedProtocol):
         else:
             self.flow.resume_reading()
         if self._ahead:
-            ahead, self._ahead = self._ahead, b""
-            self.loop.call_soon(self._go_on, ahead)
+            self._take_up_later()
+
+    def _keep_for_later(self, data: bytes) -> None:
+        """Of a client that does not wait for its answer; uvicorn may read on though it is paused."""
+        self._ahead += data
+        if len(self._ahead) > MAX_AHEAD_BYTES:
+            self.transport.abort()
+        elif len(self._ahead) > SCRATCH_BYTES:
+            self.flow.pause_reading()
+
+    def _take_up_later(self) -> None:
+        ahead, self._ahead = self._ahead, b""
+        self.loop.call_soon(self._go_on, ahead)
 
     def _go_on(self, ahead: bytes) -> None:
         if ahead and not self.transport.is_closing():
@@ -201,17 +248,55 @@ class BoundedConnection(asyncio.BufferedProtocol):
     def _in_head(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
 
+    def _answer_is_pending(self) -> bool:
+        """Whether all of a request is here and its answer is not yet written."""
+        return not self._in_head() and not self._inside_message and not self.cycle.more_body
+
     def _await_head(self) -> None:
-        self._head_bytes = 0
         self._head_timer = self.loop.call_later(self.head_timeout_s, self._head_is_late)
 
     def _head_is_over(self) -> None:
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+        if not self._inside_message:
+            self._framing_bytes = 0
 
     def _head_is_late(self) -> None:
         self._head_timer = None
+        self.transport.close()
+
+    def _refuse_framing(self) -> None:
+        """Say why, unless an answer to an earlier request, or this one's, would be mixed with it."""
+        if self._in_head() and self._inside_message and not self.pipeline:
+            self._refuse(error_answer(431, f"a head may have {MAX_HEAD_BYTES} bytes"))
+        else:
+            self.transport.abort()
+
+    def _refuse(self, answer: HttpAnswer) -> None:
+        self.transport.write(_head_bytes(answer, [], close=True) + answer.body)
+        self.transport.close()
+
+    # Too many connections ---------------------------------------------------------------------------------
+
+    def _make_room(self) -> bool:
+        """Hang up on whoever has asked nothing for longest; False where all are being answered."""
+        idle = [one for one in self.connections if one is not self and one.is_idle()]
+        if not idle:
+            return False
+        # Closing takes a moment, in which it still counts: it is not chosen twice.
+        min(idle, key=lambda one: one._idle_since_s).transport.abort()  # noqa: SLF001 - of our own class
+        return True
+
+    def is_idle(self) -> bool:
+        """Whether no request is under way: none was sent, or only a part of its head."""
+        return self._exchange is None and self._in_head() and not self.transport.is_closing()
+
+    def _is_probe(self, data: bytes) -> bool:
+        return bool(self._framing_bytes) or data.startswith(PROBE_STARTS)
+
+    def _refuse_for_others(self) -> None:
+        self.transport.write(_BUSY)
         self.transport.close()
 
 

@@ -102,6 +102,7 @@ class Drain:
         self._flights: dict[int, tuple[Item, int]] = {}
         self._suspects = Suspects()
         self._finished: dict[int, None] = {}
+        self.retried: Item | None = None  # it was set aside once, and has a second chance
         self._empty: set[Keep] = set()
         self._newest = True
         self._refusals = {
@@ -159,6 +160,16 @@ class Drain:
         state.due_ns = max(state.due_ns, now_ns) if not state.wanted else state.due_ns
         state.wanted = True
 
+    @property
+    def proven(self) -> bool:
+        """Whether this connection carried the birth, or was given the time for it."""
+        return self._connected and self._proven
+
+    def retry(self, item: Item) -> None:
+        """Send an entry that had been set aside once more, alone; a failure gives it up at once."""
+        self.retried = item
+        self._suspects.accuse(item)
+
     def reply(self, number: int) -> None:
         """A reply waits."""
         self._replies.append(number)
@@ -170,6 +181,8 @@ class Drain:
     def forget(self, item: Item) -> None:
         """It is not to be sent any more."""
         self._suspects.clear(item)
+        if item == self.retried:
+            self.retried = None
         if item.source is Source.STATE:
             self._states.pop(item.topic, None)
         elif item.source is Source.REPLY and item.number in self._replies:
@@ -251,12 +264,16 @@ class Drain:
         return max(0.0, min(waits, default=math.inf))
 
     def _judge(self, item: Item, now_ns: int, *, refused: bool) -> Verdict:
-        refusals = self._refusals[item.keep]
+        retried, refusals = item == self.retried, self._refusals[item.keep]
+        if retried:
+            self.retried = None
         if not refused:
             refusals.accepted(item.number)
             self._finished[item.number] = None
             return Verdict.DELIVERED
         self._empty.discard(item.keep)
+        if retried:  # the others are not held up for it
+            return Verdict.GIVEN_UP
         return Verdict.GIVEN_UP if refusals.refused(item.number, now_ns) else Verdict.AGAIN
 
     def _pick_state(self, now_ns: int, only: str = "") -> Pick | None:

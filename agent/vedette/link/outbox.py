@@ -170,6 +170,15 @@ class Outbox:
         """
         self._change(lambda database, tally: rows.take_back(database, tally, why, max_bytes))
 
+    def take_back_one(self, after: int) -> Entry | None:
+        """Let one entry that ended the link or was refused wait again, the next one after that number.
+
+        Raises:
+            StorageError: The disk refuses.
+        """
+        number = self._change(lambda database, tally: rows.take_back_one(database, tally, after))
+        return None if number is None else self.read(number)
+
     def counts(self) -> OutboxCounts:
         """How it stands."""
         tally = self._tally

@@ -30,13 +30,17 @@ _INSERT = (
     "utc_trusted, crc32, cost_bytes, lost, aside) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '')"
 )
 _NEXT_NUMBER = "SELECT COALESCE((SELECT seq FROM sqlite_sequence WHERE name = 'entries'), 0) + 1"
-# What may go to make room: first what was set aside, then the oldest.
+# What may go to make room, of the class NEWEST alone: first what was set aside, then the oldest.
 _DISPENSABLE = (
-    "SELECT number FROM entries WHERE aside != '' ORDER BY number",
+    "SELECT number FROM entries WHERE keep = 'newest' AND aside != '' ORDER BY number",
     "SELECT number FROM entries WHERE keep = 'newest' AND aside = '' ORDER BY number",
 )
 _TOTALS = "SELECT kind, aside != '', COUNT(*), SUM(cost_bytes) FROM entries GROUP BY kind, aside != ''"
 _ASIDE = "SELECT number FROM entries WHERE aside = ? AND (? IS NULL OR cost_bytes <= ?)"
+# The next one after a number, then from the beginning.
+_NEXT_ASIDE = (
+    "SELECT number FROM entries WHERE aside IN ('ended_link', 'refused') ORDER BY number <= ?, number LIMIT 1"
+)
 _ROW = "SELECT kind, cost_bytes, aside != '', lost FROM entries WHERE number = ?"
 _KNOWN = "SELECT 1 FROM entries WHERE event_id = ?"
 _EPOCH = "SELECT fact FROM facts WHERE name = 'epoch'"
@@ -96,6 +100,15 @@ def take_back(database: sqlite3.Connection, tally: Tally, why: str, max_bytes: i
     found = database.execute(_ASIDE, (why, max_bytes, max_bytes)) if tally.set_aside else ()
     for (number,) in list(found):
         mark(database, tally, number, "")
+
+
+def take_back_one(database: sqlite3.Connection, tally: Tally, after: int) -> int | None:
+    """Let the next row after that number wait again that a broker ended or refused; None without one."""
+    row = database.execute(_NEXT_ASIDE, (after,)).fetchone() if tally.set_aside else None
+    if row is None:
+        return None
+    mark(database, tally, int(row[0]), "")
+    return int(row[0])
 
 
 def store_lost(database: sqlite3.Connection, tally: Tally) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from vedette.errors import BadInputError, StorageError
+from vedette.link.aside_retry import AsideRetry
 from vedette.link.drain import Drain, Item, Source, Verdict
 from vedette.link.entries import Entry, Kind, age_s
 from vedette.link.port import Keep
@@ -60,6 +61,7 @@ class Sender:
         self._expired: set[int] = set()
         self._flush_due_ns: int | None = None
         self._disk_again_ns: int | None = None
+        self._aside = AsideRetry(parts.uniform)
         self.counts: Counter[str] = Counter()
 
     def state(
@@ -110,12 +112,16 @@ class Sender:
     def lost(self, kind: str) -> None:
         """The connection ended."""
         self.flush(force=True)
+        retried = self._drain.retried
         culprit = self._drain.lost(kind, self._now_ns())
-        if culprit is not None:
+        if culprit is not None and culprit == retried:
+            self._failed_again(culprit, "ended_link")
+        elif culprit is not None:
             self._give_up(culprit, "ended_link", f"the connection ended ({kind}) each time it was sent")
 
     def acknowledged(self, event: Acknowledged) -> None:
         """The broker answered."""
+        retried = self._drain.retried
         found = self._drain.acknowledged(event.token, self._now_ns(), refused=bool(event.error))
         if found is None:
             return
@@ -124,7 +130,11 @@ class Sender:
             self._forget_reply(item.number)
         if event.error:
             self.counts["refused_by_broker"] += 1
-        if verdict is Verdict.GIVEN_UP and item.source is Source.ENTRY:
+        if item == retried and verdict is Verdict.DELIVERED:
+            self._aside.arrived(self._now_ns())
+        if verdict is Verdict.GIVEN_UP and item == retried:
+            self._failed_again(item, "refused")
+        elif verdict is Verdict.GIVEN_UP and item.source is Source.ENTRY:
             self._give_up(item, "refused", f"the broker refuses it: {event.error}")
         elif verdict is Verdict.DELIVERED and item.topic in self._on_delivered:
             self._on_delivered[item.topic]()
@@ -135,6 +145,7 @@ class Sender:
         if self._disk_again_ns is not None and now_ns >= self._disk_again_ns:
             self._disk_again_ns = None
             self._drain.kept()
+        self._on_disk(lambda: self._try_aside_again(now_ns))
         for _ in range(_BURST):
             pick = self._drain.pick(now_ns)
             if pick is None or not self._send_one(connection, pick, now_ns):
@@ -159,7 +170,9 @@ class Sender:
         """Seconds until there may be something to do without an event; infinite when there will not."""
         now_ns = self._now_ns()
         dues = [due for due in (self._flush_due_ns, self._disk_again_ns) if due is not None]
-        waits = [self._drain.wait_s(now_ns), *((due - now_ns) / 1e9 for due in dues)]
+        aside_s = self._aside.wait_s(now_ns) if self._drain.proven and self._drain.retried is None else None
+        waits = [self._drain.wait_s(now_ns), *(() if aside_s is None else (aside_s,))]
+        waits += [(due - now_ns) / 1e9 for due in dues]
         return max(0.0, min(waits, default=math.inf))
 
     def _send_one(self, connection: Connection, pick: Pick, now_ns: int) -> bool:
@@ -240,6 +253,7 @@ class Sender:
         """Send a message no more, and say so; an entry stays on the disk."""
         self._drain.forget(item)
         self.counts["set_aside"] += 1
+        self._aside.set_aside(self._now_ns())
         if item.source is Source.REPLY:
             self._give_up_reply(item.number, why, detail)
         elif item.source is Source.STATE:
@@ -254,6 +268,31 @@ class Sender:
             return
         told = {"id": entry.event_id, "what": entry.kind.value, "bytes": len(entry.payload)}
         self._report({**told, "why": why, "detail": detail}, entry.keep)
+
+    def _try_aside_again(self, now_ns: int) -> None:
+        """Give one entry another chance, once the connection proved itself.
+
+        Raises:
+            StorageError: The disk refuses; it is tried again later.
+        """
+        wait_s = self._aside.wait_s(now_ns)
+        if wait_s is None or wait_s > 0 or not self._drain.proven or self._drain.retried is not None:
+            return
+        self._aside.failed(now_ns)  # unless it arrives
+        entry = self._parts.outbox.take_back_one(self._aside.last_number)
+        if entry is None:
+            self._aside.tried_all()
+            return
+        self._aside.last_number = entry.number
+        self._drain.retry(Item(Source.ENTRY, number=entry.number, keep=entry.keep))
+
+    def _failed_again(self, item: Item, why: str) -> None:
+        """Set it aside once more; that was told the first time."""
+        self._drain.forget(item)
+        self._on_disk(lambda: self._set_aside_again(item.number, why))
+
+    def _set_aside_again(self, number: int, why: str) -> None:
+        self._parts.outbox.set_aside(number, why)
 
     def _give_up_reply(self, number: int, why: str, detail: str) -> None:
         reply = self._replies.get(number)

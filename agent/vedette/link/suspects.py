@@ -36,6 +36,10 @@ class Suspects:
         """Who is to be sent next, alone; None when nobody is suspected."""
         return next(iter(self._strikes), None)
 
+    def accuse(self, item: Hashable) -> None:
+        """It was proven before and is tried once more: it travels alone, and one end is proof."""
+        self._strikes[item] = PROOF - 1
+
     def ended(self, kind: str, flights: Sequence[Flight], now_ns: int) -> Hashable | None:
         """A connection ended while these were on their way; the one that is proven to be the cause."""
         recent = [

@@ -242,6 +242,40 @@ def test_what_was_set_aside_is_tried_again_after_a_restart(box: LinkedBox) -> No
     assert "poison" in told(box)
 
 
+@pytest.mark.parametrize("how", ["hang_up", "refuse"])
+def test_what_was_set_aside_is_tried_again_by_itself(box: LinkedBox, how: str) -> None:
+    """A network that flaps looks like a poison message (case 30): no restart is needed to have it told."""
+    box.link.event("bad", {"poison": True}, keep=Keep.ALWAYS, event_id="poison")
+    wanted = queue(box, 10)
+    setattr(box.broker, how, lambda message: "closed" if is_poison(message) else "")
+    box.open().run(60.0, step_s=0.5)
+    assert box.outbox.counts().set_aside == 1
+    setattr(box.broker, how, lambda _message: "")
+    box.run(500.0, step_s=10.0)
+    assert box.outbox.counts().set_aside == 1, "not at once: it may well be at fault"
+    box.run(600.0, step_s=10.0)
+    assert "poison" in told(box)
+    assert set(wanted) <= set(told(box))
+    assert box.outbox.counts().set_aside == 0
+
+
+def test_what_stays_poison_is_tried_less_and_less_often_and_told_of_once(box: LinkedBox) -> None:
+    for number in range(2):
+        data: dict[str, object] = {"poison": True}
+        box.link.event("bad", data, keep=Keep.ALWAYS, event_id=f"poison{number}")
+    box.broker.hang_up = lambda message: "closed" if is_poison(message) else ""
+    box.open().run(60.0, step_s=0.5)
+    connects = box.link.status().connects
+    assert box.outbox.counts().set_aside == 2
+    box.run(10 * 3600.0, step_s=60.0)
+    assert 6 <= box.link.status().connects - connects <= 10, "one end of the link for each try"
+    aside = [event for event in box.said(TOPICS.event) if event["kind"] == "message_set_aside"]
+    assert sorted(event["data"]["id"] for event in aside) == ["poison0", "poison1"]
+    box.broker.hang_up = lambda _message: ""
+    box.run(2 * 3600.0, step_s=60.0)
+    assert {"poison0", "poison1"} <= set(told(box))
+
+
 def test_a_broker_that_comes_and_goes_makes_no_suspects(box: LinkedBox) -> None:
     """Ends that are no message's fault: all had been acknowledged."""
     box.open().run()

@@ -261,14 +261,28 @@ def test_what_was_set_aside_is_sent_no_more_until_it_is_taken_back(box: Box) -> 
 
 
 def test_what_was_set_aside_makes_room_first(box: Box) -> None:
-    box.event("x" * 30_000, event_id="large")
-    first = box.outbox.next(Keep.ALWAYS, newest=False, excluded=())
+    box.event("x" * 30_000, Keep.NEWEST, event_id="large")
+    first = box.outbox.next(Keep.NEWEST, newest=False, excluded=())
     assert first is not None
     box.outbox.set_aside(first.number, "too_large")
     box.outbox.put_report(b"r" * 20_000, "x")
     box.event("y" * 30_000, event_id="needs room")
     assert box.outbox.counts().set_aside == 0
     assert box.outbox.counts().reports == 1
+
+
+def test_update_state_that_was_set_aside_never_makes_room(box: Box) -> None:
+    box.event("x" * 30_000, event_id="result")
+    first = box.outbox.next(Keep.ALWAYS, newest=False, excluded=())
+    assert first is not None
+    box.outbox.set_aside(first.number, "ended_link")
+    for _ in range(5):
+        box.outbox.put_report(b"r" * 20_000, "x")
+    with pytest.raises(StorageError, match="the outbox is full"):
+        box.event("y" * 40_000, event_id="another")
+    assert box.outbox.counts().set_aside == 1
+    box.outbox.take_back("ended_link")
+    assert [event["id"] for event in box.waiting()] == ["result"]
 
 
 def test_room_is_held_back(box: Box) -> None:
