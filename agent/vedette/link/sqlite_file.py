@@ -18,6 +18,7 @@ import msgspec
 from vedette import fsops
 from vedette.errors import StorageError, storage_fault
 from vedette.fsops import DurableFile, Point
+from vedette.link.sqlite_rescue import FileIdentity, copy_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +62,7 @@ _TAKE_BACK_REPLY = "INSERT OR IGNORE INTO replies VALUES (?, ?, ?, ?, ?, ?, ?, ?
 
 
 class Replaced(msgspec.Struct, frozen=True):
-    """A database that could not be used any more; it lies beside the new one under `moved_to`."""
+    """A database that could not be used any more; it lies beside the new one under `moved_to`, if at all."""
 
     reason: str
     saved_entries: int
@@ -77,6 +78,7 @@ class SqliteFile:
         self._max_pages = (2 * max_bytes + (1 << 20)) // _PAGE_BYTES
         self._lock = threading.RLock()
         self._database: sqlite3.Connection | None = None
+        self._identity: FileIdentity | None = None
         self._replaced: list[Replaced] = []
         self.opened = 0
 
@@ -129,6 +131,9 @@ class SqliteFile:
                     database.close()
 
     def _attempt(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        reason = "" if self._database is None or self._identity is None else self._identity.lost()
+        if reason:
+            self._rescue(reason)
         database = self._open()
         database.execute("BEGIN IMMEDIATE")
         try:
@@ -152,6 +157,28 @@ class SqliteFile:
             return True
         return False
 
+    def _rescue(self, reason: str) -> None:
+        """Make the file anew from what the open one, which has no name any more, still holds.
+
+        Without room for that the open one stays in use, and the caller is refused.
+        """
+        old, path = self._database, self._folder / DATABASE_NAME
+        if old is None:
+            return
+        try:
+            (saved,) = old.execute("SELECT COUNT(*) FROM entries").fetchone()
+            rescued = copy_out(old, self._folder)
+        except (sqlite3.Error, OSError) as error:
+            if _is_full(error) or isinstance(error, OSError):
+                raise
+            saved, rescued, reason = 0, None, f"{reason}; what it held cannot be read: {error}"
+        self.close()  # before its name is given again, since closing removes its log by name
+        self._move_aside()
+        if rescued is not None:
+            fsops.rename(rescued, path, Point.OUTBOX)
+            fsops.sync_folder(self._folder, Point.OUTBOX)
+        self._replaced.append(Replaced(reason, int(saved), ""))
+
     def _open(self) -> sqlite3.Connection:
         if self._database is not None:
             return self._database
@@ -166,6 +193,7 @@ class SqliteFile:
         self.opened += 1
         if self._database is None:
             raise sqlite3.OperationalError("the database was not opened")
+        self._identity = FileIdentity(self._folder / DATABASE_NAME)
         return self._database
 
     def _connect(self, path: Path) -> sqlite3.Connection:
@@ -207,17 +235,21 @@ class SqliteFile:
     def _replace(self, reason: str) -> None:
         """Move the damaged file aside, begin a new one, and take over what can still be read."""
         self.close()
+        self._move_aside()
+        database = self._connect(self._folder / DATABASE_NAME)
+        saved = _salvage(self._folder / ASIDE_NAME, database)
+        self._database = database
+        self._identity = FileIdentity(self._folder / DATABASE_NAME)
+        self.opened += 1
+        self._replaced.append(Replaced(reason, saved, ASIDE_NAME))
+
+    def _move_aside(self) -> None:
         for suffix in _SIDE_FILES:
             source, target = self._folder / f"{DATABASE_NAME}{suffix}", self._folder / f"{ASIDE_NAME}{suffix}"
             fsops.unlink(target, Point.OUTBOX)
             if source.exists():
                 fsops.rename(source, target, Point.OUTBOX)
         fsops.sync_folder(self._folder, Point.OUTBOX)
-        database = self._connect(self._folder / DATABASE_NAME)
-        saved = _salvage(self._folder / ASIDE_NAME, database)
-        self._database = database
-        self.opened += 1
-        self._replaced.append(Replaced(reason, saved, ASIDE_NAME))
 
     def _fault(self, error: Exception) -> StorageError:
         what = f"{self._folder / DATABASE_NAME} cannot be used"

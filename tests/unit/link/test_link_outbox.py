@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 import sqlite3
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,7 @@ from vedette.link.port import Keep
 from vedette.link.sqlite_file import ASIDE_NAME, DATABASE_NAME, RESERVE_BYTES, RESERVE_NAME, SqliteFile
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 LIMIT_BYTES = 64_000
@@ -197,6 +200,64 @@ def test_damage_that_is_met_while_running_costs_no_call(box: Box) -> None:
     assert box.event("still kept", event_id="after") == "after"
     assert [event["id"] for event in box.waiting()] == ["after"]
     assert box.file.take_replaced() is not None
+
+
+def _delete(path: Path) -> None:
+    path.unlink()
+
+
+def _delete_log(path: Path) -> None:
+    path.with_name(path.name + "-wal").unlink()
+
+
+def _delete_folder(path: Path) -> None:
+    shutil.rmtree(path.parent)
+
+
+def _put_another_there(path: Path) -> None:
+    path.unlink()
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TABLE entries (number)")
+
+
+@pytest.mark.parametrize("deed", [_delete, _delete_log, _delete_folder, _put_another_there])
+def test_a_file_that_is_deleted_under_the_agent_is_written_anew(
+    box: Box, deed: Callable[[Path], None]
+) -> None:
+    """Whoever clears the folder costs no event, and is told of."""
+    first = box.event("before", event_id="u-1:1")
+    own_id = box.event("named by the outbox")
+    box.outbox.put_report(b"figures", "x")
+    deed(box.path)
+    assert box.event("after", event_id="u-1:2") == "u-1:2"
+    told = box.file.take_replaced()
+    assert told is not None
+    assert told.saved_entries == 3
+    assert "while it was in use" in told.reason
+    box.restart()
+    assert [event["id"] for event in box.waiting()] == [first, own_id, "u-1:2"]
+    assert box.event("the next") not in {first, own_id}
+    assert box.outbox.counts().reports == 1
+    assert box.file.take_replaced() is None
+
+
+def test_a_deleted_file_without_room_for_a_new_one_stays_in_use_until_there_is(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box.event("kept", event_id="a")
+    box.path.unlink()
+
+    def full(_database: sqlite3.Connection, _folder: Path) -> Path:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr("vedette.link.sqlite_file.copy_out", full)
+    with pytest.raises(StorageError) as refused:
+        box.event("no room", event_id="b")
+    assert refused.value.kind == "no_space"
+    monkeypatch.undo()
+    box.event("room again", event_id="c")
+    box.restart()
+    assert [event["id"] for event in box.waiting()] == ["a", "c"]
 
 
 def test_a_row_whose_payload_was_changed_is_not_sent(box: Box) -> None:
