@@ -1,7 +1,7 @@
 """The HTTP server; the only file that names uvicorn.
 
-uvicorn trusts its clients: a header, a trailer or a chunk's extension may come slowly for ever or have no end,
-requests may be sent ahead without bound, and there may be any number of connections. All are bounded here.
+uvicorn trusts its clients: a header, a trailer or a chunk's extension may come slowly or without end,
+requests may be sent ahead without bound, and there may be any number of connections. Here all have a bound.
 
 It also copies a body five times on its way to an application, in pieces of 64 KiB with a pause after each.
 Inference requests therefore leave it after their head, and their connection comes back with the answer.
