@@ -35,7 +35,7 @@ from vedette.api.starlette_app import build_app
 from vedette.api.traffic import Traffic
 from vedette.api.uvicorn_server import DoorServer, build_server, serve
 from vedette.clock import SystemClock
-from vedette.errors import ConfigError, VedetteError
+from vedette.errors import ConfigError, UnavailableError, VedetteError
 from vedette.frame.channel import PeerGoneError
 from vedette.frame.ring import Ring, RingHandles
 from vedette.source.messages import Ended, Opened, RefuseRing, SourceFailed, StopSource, UseRing
@@ -51,7 +51,10 @@ if TYPE_CHECKING:
     from vedette.frame.channel import Channel
 
 PULSE_EVERY_S = 0.5
-ASK_TIMEOUT_S = 6.0
+# Less than the patience of whoever probes: a daemon that hangs is told of before the probe gives up.
+ASK_TIMEOUT_S = 1.5
+# Status, description and figures: one that is waited for holds up no other.
+ASKING_THREADS = 3
 # A model's description is used while a newer one is fetched: no request waits for it.
 DESCRIBED_FRESH_S, DESCRIBED_KEEP_S = 0.5, 5.0
 STATUS_FRESH_S = 0.5
@@ -70,7 +73,7 @@ class Door:
         self._control = control
         self._spec = spec
         self.error: VedetteError | None = None
-        self._asking = ThreadPoolExecutor(1, "asking")
+        self._asking = ThreadPoolExecutor(ASKING_THREADS, "asking")
         self._decoding = ThreadPoolExecutor(2, "decoding")
         self._drawing = ThreadPoolExecutor(1, "drawing", initializer=_yield_to_frames)
         self.desk = FrameDesk(clock)
@@ -170,7 +173,7 @@ class Door:
         elif isinstance(message, RefuseRing):
             self.desk.refuse(message.reason)
 
-    # On the asking thread ---------------------------------------------------------------------------------
+    # On the asking threads ---------------------------------------------------------------------------------
 
     def _status(self) -> AgentStatus:
         return msgspec.json.decode(self._ask(StatusRequest()), type=AgentStatus)
@@ -182,7 +185,10 @@ class Door:
         return render(msgspec.json.decode(self._ask(MetricsRequest()), type=MetricsSnapshot))
 
     def _ask(self, request: StatusRequest | DescribeRequest | MetricsRequest) -> bytes:
-        return ask(Path(self._spec.control_socket), request, timeout_s=ASK_TIMEOUT_S)
+        try:
+            return ask(Path(self._spec.control_socket), request, timeout_s=ASK_TIMEOUT_S)
+        except UnavailableError as error:  # its cure is for whoever types commands, not for a client of HTTP
+            raise UnavailableError(error.cause, retry_after_s=error.retry_after_s) from error
 
 
 def _yield_to_frames() -> None:

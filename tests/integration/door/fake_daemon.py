@@ -180,6 +180,8 @@ class FakeDaemon:
         self.status_changes: dict[str, object] = {}
         self.held_back: list[Result] = []
         self.hold_back = 0
+        self.answering = threading.Event()
+        self.answering.set()
         self.where = ""
         self.messages: list[FromDoor] = []
         self._done = threading.Event()
@@ -212,6 +214,7 @@ class FakeDaemon:
     def __exit__(self, *_: object) -> None:
         self._done.set()
         self.serving.set()
+        self.answering.set()
         for thread in self._threads:
             thread.join(5)
         with contextlib.suppress(PeerGoneError):
@@ -317,6 +320,7 @@ class FakeDaemon:
     # The control socket -----------------------------------------------------------------------------------
 
     def _answer_control(self, request: Request) -> bytes:
+        self.answering.wait(30)
         if isinstance(request, DescribeRequest):
             if self.description is None:
                 raise UnavailableError("the agent gave no description; it may be ending")

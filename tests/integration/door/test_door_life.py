@@ -18,6 +18,7 @@ from tests.integration.door.fake_daemon import LATENCY, MODEL, FakeDaemon, find_
 from tests.stubs.processes import alive
 from tests.stubs.waiting import until
 
+from vedette.api.door_process import ASK_TIMEOUT_S
 from vedette.api.uvicorn_server import MAX_CONNECTIONS, MAX_HEAD_BYTES
 from vedette.source.messages import Ended, SourceFailed, StopSource, UseRing
 from vedette.wire.messages import Detection, Label, Result
@@ -291,6 +292,22 @@ def test_health_and_figures_follow_the_daemon(tmp_path: Path) -> None:
         state = ask(daemon.url, "/preview/state").json()
         assert state["agent"] is None
         assert "no vedette-agent answers" in state["agent_error"]
+
+
+def test_a_daemon_that_hangs_is_told_of_while_probes_still_wait(tmp_path: Path) -> None:
+    """Each probe hears so in its own time, side by side; no client is told to type commands."""
+    with FakeDaemon(tmp_path) as daemon, contextlib.ExitStack() as stack:
+        daemon.answering.clear()
+        asked = []
+        for path in ("/healthz", "/metrics", "/readyz"):
+            asked.append(stack.enter_context(connect(daemon.url)))
+            asked[-1].settimeout(2 * ASK_TIMEOUT_S)  # one after the other would take three times
+            send_request(asked[-1], "GET", path)
+        for connection in asked:
+            answer = read_answer(connection)
+            assert answer.status == 503
+            assert "no vedette-agent answers" in answer.error
+            assert "vedette-agent run" not in answer.error
 
 
 def picture_of(answer_body: bytes) -> NDArray[np.uint8]:
