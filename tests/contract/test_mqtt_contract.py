@@ -176,6 +176,19 @@ def test_what_the_broker_remembers_is_told_from_what_happens_now(connect: Connec
     assert (arrived.payload, arrived.retained) == (b"now", False)
 
 
+def test_the_retain_flag_stays_where_that_was_asked_for(
+    connect: Connect, request: pytest.FixtureRequest
+) -> None:
+    if "iotcore" in request.node.name:
+        pytest.skip("iotcore does not know Retain As Published, which is the broker's part")
+    receiver, sender = connect([Subscription("a/state", retain_as_published=True)]), connect()
+    connected(receiver)
+    connected(sender)
+    for retain in (True, False):
+        deliver(sender, Outgoing("a/state", b"now", retain=retain))
+        assert await_event(receiver, Arrived).retained is retain
+
+
 def test_a_shared_subscription_gives_each_message_to_one(connect: Connect) -> None:
     shared = [Subscription("$share/group/a/+")]
     receivers, sender = [connect(shared), connect(shared)], connect()

@@ -116,7 +116,7 @@ class FakeBroker:
                     if matches(wanted.split("/", 2)[2], message.topic):
                         shared.setdefault(wanted, []).append(client)
                 elif matches(wanted, message.topic):
-                    client.arrived(message, retained=False)
+                    client.arrived(message, retained=message.retain and wanted in client.as_published)
                     break
         for wanted, group in shared.items():
             self._turns[wanted] = self._turns.get(wanted, 0) + 1
@@ -143,6 +143,7 @@ class FakeConnection:
         self._connects = self._losses = 0
         self._last_loss = ""
         self._wanted = [wanted.filter for wanted in subscriptions]
+        self.as_published = {wanted.filter for wanted in subscriptions if wanted.retain_as_published}
         self.subscriptions: list[str] = []
 
     def start(self) -> None:

@@ -67,7 +67,11 @@ class Inbox:
 
     def subscriptions(self) -> list[Subscription]:
         """What to ask the broker for."""
-        wanted = [Subscription(self._topics.commands), Subscription(self._topics.status)]
+        # A retained command that comes while we listen is the one that would come again later.
+        wanted = [
+            Subscription(self._topics.commands, retain_as_published=True),
+            Subscription(self._topics.status),
+        ]
         wanted += [Subscription(topic) for topic in sorted(self._announcements)]
         return wanted + [Subscription(topic, qos) for topic, (_, qos) in self._routes.items()]
 

@@ -114,7 +114,13 @@ class PahoClient:
             LinkLostError: The stream broke.
         """
         if self._protocol == MQTT_5:
-            with_options = [(wanted.filter, SubscribeOptions(qos=wanted.qos)) for wanted in subscriptions]
+            with_options = [
+                (
+                    wanted.filter,
+                    SubscribeOptions(qos=wanted.qos, retainAsPublished=wanted.retain_as_published),
+                )
+                for wanted in subscriptions
+            ]
             self._check(self._client.subscribe(with_options)[0])
         else:
             self._check(self._client.subscribe([(wanted.filter, wanted.qos) for wanted in subscriptions])[0])

@@ -60,10 +60,15 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Subscription(msgspec.Struct, frozen=True):
-    """A filter that is asked for again in every connection, and its grant checked."""
+    """A filter that is asked for again in every connection, and its grant checked.
+
+    `retain_as_published`: also what arrives while connected says whether its sender set the retain flag; on
+    MQTT 3.1.1 only what the broker remembers from before the connection does.
+    """
 
     filter: str
     qos: int = 1
+    retain_as_published: bool = False
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -105,7 +110,7 @@ class Lost(msgspec.Struct, frozen=True):
 
 
 class Arrived(msgspec.Struct, frozen=True):
-    """A message came. `retained`: it is the broker's memory, not something that happens now."""
+    """A message came. `retained`: it is the broker's memory, or was published to become that."""
 
     topic: str
     payload: bytes

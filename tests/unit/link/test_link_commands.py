@@ -184,6 +184,19 @@ def test_an_answer_that_was_cut_off_is_sent_again(box: LinkedBox) -> None:
     assert answers(box)[0]["id"] == "c1"
 
 
+def test_a_retained_command_that_comes_while_connected_is_dropped_as_well(tmp_path: Path) -> None:
+    """It would come again with each connection, and be old then: the sender hears of it at once."""
+    box = LinkedBox(tmp_path).open()
+    box.run()
+    box.ask("ping", b'{"id": "kept"}', retain=True)
+    box.run()
+    assert box.commands.carried_out == []
+    assert bad(box) == {"retained_command": 1}
+    box.ask("ping", b'{"id": "good"}')
+    box.run()
+    assert [command.id for _, command in box.commands.carried_out] == ["good"]
+
+
 def test_retained_commands_are_dropped_and_counted(tmp_path: Path) -> None:
     """Case 31: days-old commands acted on at boot."""
     box = LinkedBox(tmp_path)
