@@ -180,6 +180,8 @@ class InferenceService:
         Raises:
             RequestRefusedError: 503: the request was made for another model.
         """
+        if result.failed:  # it may be gone, or about to be
+            self._description.forget()
         if result.model == described.model or not result.model.name:  # or no model ever saw it
             return
         self._description.forget()
