@@ -102,7 +102,10 @@ def test_a_box_with_nothing_but_mqtt_is_watched_asked_and_updated(
 
 
 def check_telemetry(ear: FleetEar) -> None:
-    """Windows of one camera merge into one sketch, whose counts are those of the books."""
+    """Windows of one camera merge into one sketch, whose counts are those of the books.
+
+    A frame in the instant of the last report may be in one of the two already.
+    """
     reports = ear.reports()
     merged = Sketch()
     for report in reports:
@@ -111,7 +114,7 @@ def check_telemetry(ear: FleetEar) -> None:
                 merged.merge(Sketch.of(series.stages[_TOTAL]))
     rows = [row for report in reports for row in report.cameras.rows()]
     assert {row.name for row in rows} == {CAMERA}
-    assert merged.count == sum(row.ok[0] for row in rows)
+    assert abs(merged.count - sum(row.ok[0] for row in rows)) <= 1
     assert merged.count > 0
     p95_ms = merged.quantile(0.95)
     assert p95_ms is not None
@@ -147,20 +150,16 @@ def leave_a_command_behind(ear: FleetEar) -> None:
     """A command that the broker keeps, as a tool that always sets the retain flag would send it."""
     command = msgspec.json.encode(Command(id="old", arguments={"camera": CAMERA}))
     ear.publish(Outgoing(TOPICS.command("pause-camera"), command, retain=True))
-    ear.until(
-        lambda: "old" in {reply["id"] for reply in ear.said(TOPICS.response("pause-camera"))},
-        "it is answered",
-    )
-    assert ear.ask("resume-camera", {"camera": CAMERA}).ok
+    assert ear.ask("ping", {}).ok, "what comes after it is heard"
+    check_that_it_was_ignored(ear)
 
 
 def check_that_it_was_ignored(ear: FleetEar) -> None:
-    """Casebook 29: what the broker remembers is not asked now; it is counted, and the next one is heard."""
+    """Casebook 31: what the broker remembers is not asked now, connected or not; the next one is heard."""
     status = ear.ask("status").body
     assert status["link"]["bad_messages"]["retained_command"] == 1
     assert {camera["state"] for camera in status["cameras"]} != {"paused"}
-    answered = [reply["id"] for reply in ear.said(TOPICS.response("pause-camera"))]
-    assert answered.count("old") == 1
+    assert "old" not in {reply["id"] for reply in ear.said(TOPICS.response("pause-camera"))}
 
 
 def check_delta_update(ear: FleetEar, operator: Operator, tmp_path: Path) -> None:
@@ -199,10 +198,10 @@ def check_nothing_is_lost_while_the_broker_is_away(
     operator.roll_out("third", f"{NAME}@3", *GENEROUS)
     box.until_status(lambda status: status["update"]["phase"] == "trial", "version 3 is on trial")
     broker.kill()
+    box.until_status(lambda status: not status["link"]["connected"], "the broker is missed")
+    box.until_status(lambda status: status["link"]["waiting_reports"] > 0, "what cannot be said waits")
+    broker.start()  # a trial over MQTT passes only while updates can still come
     box.until_result("3")
-    box.until_status(lambda status: status["link"]["waiting_events"] > 0, "what happened waits")
-    assert box.status()["link"]["connected"] is False
-    broker.start()
     ear.until(lambda: len(ear.events("update_result")) == 2, "the second result", timeout_s=60)
     ear.until(lambda: box.status()["link"]["waiting_events"] == 0, "nothing waits any more")
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from vedette.errors import ChangedError, NotFoundError, RangeIgnoredError, UnavailableError
+from vedette.errors import (
+    ChangedError,
+    NotFoundError,
+    RangeIgnoredError,
+    TruncatedError,
+    UnavailableError,
+)
 from vedette.link.block_fetcher import BlockFetcher
 from vedette.link.block_inbox import BlockInbox
 
@@ -94,7 +100,7 @@ class FirstAvailable:
                     yield piece
             except ChangedError:
                 raise
-            except (NotFoundError, RangeIgnoredError) as error:
+            except (NotFoundError, RangeIgnoredError, TruncatedError) as error:
                 failures.append((way.name, error))
             except UnavailableError as error:
                 self._failed(way)
@@ -138,6 +144,8 @@ def _all_away(failures: Sequence[tuple[str, UnavailableError]]) -> UnavailableEr
             return error
     if len(failures) == 1 or all(isinstance(error, NotFoundError) for _, error in failures):
         return failures[0][1]
+    if all(isinstance(error, (NotFoundError, TruncatedError)) for _, error in failures):
+        return next(error for _, error in failures if isinstance(error, TruncatedError))
     waits_s = [error.retry_after_s for _, error in failures if error.retry_after_s is not None]
     return UnavailableError(
         "; ".join(f"{name}: {error.cause}" for name, error in failures),

@@ -154,10 +154,10 @@ class WorkerProcess:
         except PeerGoneError:
             return False  # its end is seen at its pidfd
 
-    def let_tell(self, camera: str, fd: int) -> bool:
-        """Have it tell this camera's answers over the channel of `fd`, too; False: not just now."""
+    def let_tell(self, camera: str, fd: int, since_seq: int) -> bool:
+        """Have it tell this camera's answers to later frames over `fd`, too; False: not just now."""
         try:
-            return self.control.send(AnswerTo(camera), [fd])
+            return self.control.send(AnswerTo(camera, since_seq), [fd])
         except PeerGoneError:
             return False
 

@@ -279,7 +279,9 @@ def test_a_report_that_cannot_be_kept_is_in_the_next_one(tmp_path: Path) -> None
         until(lambda: reporting.link.reports, "a report")
     assert len([line for line in reporting.said if "telemetry waits" in line]) == 1
     first = reporting.reports()[0]
-    assert first.cameras.rows()[0].ok[0] >= 30  # more than came since the fault; the last few may be in the next
+    assert (
+        first.cameras.rows()[0].ok[0] >= 30
+    )  # more than came since the fault; the last few may be in the next
     assert reporting.answered() >= 40
     assert first.clock_trusted is False
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from vedette.clock import ManualClock
-from vedette.errors import ChangedError, NotFoundError, RangeIgnoredError, UnavailableError
+from vedette.errors import ChangedError, NotFoundError, RangeIgnoredError, TruncatedError, UnavailableError
 from vedette.runtime.ways import REST_MIN_S, FirstAvailable
 
 if TYPE_CHECKING:
@@ -134,6 +134,17 @@ def test_a_blob_that_one_way_lacks_comes_by_another(chosen: FirstAvailable, ways
     with pytest.raises(UnavailableError) as caught:
         blob(chosen)
     assert not isinstance(caught.value, NotFoundError), "one that was not asked may have it"
+
+
+def test_a_delta_that_no_way_has_gives_way_to_the_whole_file(
+    chosen: FirstAvailable, ways: tuple[Way, Way]
+) -> None:
+    """Block servers say it less finally than a web server; together it is still no reason to wait."""
+    ways[0].error, ways[1].error = NotFoundError("404"), TruncatedError("no block server has it")
+    with pytest.raises(TruncatedError):
+        blob(chosen)
+    ways[1].error = None
+    assert blob(chosen) == CONTENT, "nobody rests for saying so"
 
 
 def test_what_the_caller_can_mend_reaches_it(chosen: FirstAvailable, ways: tuple[Way, Way]) -> None:
