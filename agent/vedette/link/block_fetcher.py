@@ -11,7 +11,7 @@ import contextlib
 import secrets
 from typing import TYPE_CHECKING, Protocol
 
-from vedette.errors import ChangedError, NotFoundError, TruncatedError, UnavailableError
+from vedette.errors import ChangedError, NotFoundError, UnavailableError
 from vedette.link.block_transfer import Transfer, cancelled, not_connected, shown
 from vedette.link.block_window import BlockFigures, BlockWindow
 from vedette.mqtt.port import Outgoing
@@ -119,18 +119,13 @@ class BlockFetcher:
     def blob(self, sha256: str, start: int, end: int) -> Iterator[bytes]:
         """Pieces of bytes [start, end) of a blob, never more.
 
-        Nobody vouches for a block server, so its word that a signed blob is not there ends no update.
-
         Raises:
-            TruncatedError: The block servers say that they do not have it; later they may.
+            NotFoundError: The block servers do not have it.
             ChangedError: They do not agree on what it is.
             UnavailableError: Anything else; `retry_after_s` where a server said one.
         """
         if start < end:
-            try:
-                yield from self._pieces(f"blobs/{sha256}", start, end, up_to=False)
-            except NotFoundError as error:
-                raise TruncatedError(error.cause, cure=error.cure) from error
+            yield from self._pieces(f"blobs/{sha256}", start, end, up_to=False)
 
     def _pieces(self, path: str, start: int, end: int, *, up_to: bool) -> Iterator[bytes]:
         interruption = self._interruption

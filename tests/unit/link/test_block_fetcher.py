@@ -14,7 +14,7 @@ from tests.stubs.waiting import until
 from tests.unit.link.block_network import data_block
 
 from vedette.clock import SystemClock
-from vedette.errors import BadInputError, ChangedError, NotFoundError, TruncatedError, UnavailableError
+from vedette.errors import BadInputError, ChangedError, NotFoundError, UnavailableError
 from vedette.link.block_fetcher import BlockFetcher
 from vedette.link.block_inbox import BlockInbox
 from vedette.mqtt.port import Limits, Outgoing
@@ -142,16 +142,6 @@ def test_what_is_not_there_is_not_found_after_one_question_so_that_the_walk_over
     with pytest.raises(NotFoundError, match=r"metadata/2\.root\.json over MQTT"):
         list(plane.fetcher.metadata("metadata/2.root.json", 100))
     assert len(plane.requests) == 1
-
-
-def test_a_blob_that_servers_say_is_not_there_may_come_later() -> None:
-    """A server that lags, or lies, delays an update and does not end it."""
-    plane = Plane()
-    plane.answer = lambda request: [word(request, STATUS_NOT_FOUND)]
-    with pytest.raises(TruncatedError, match="the block servers do not have it"):
-        plane.whole()
-    plane.answer = plane.honest
-    assert plane.whole() == CONTENT
 
 
 def test_metadata_that_changes_meanwhile_is_fetched_anew() -> None:
