@@ -3,8 +3,9 @@
 Reading it tells every process, thread and queue there is:
 
 - this process: the supervisor (main thread) and the results thread; between them a bounded command queue;
-- where they are configured, the `update` thread with its mailbox (`update.mailbox` bounds it), and the
-  `control` thread, which answers one client of the control socket at a time;
+- where they are configured, the `update` thread with its mailbox (`update.mailbox` bounds it), beside it for
+  as long as it takes one look (`update-look`) and one question whether the server answers (`update-reach`);
+  and the `control` thread, which answers one client of the control socket at a time;
 - one source child per camera, one engine worker child, during an update a second one; between source and
   worker the camera's frame ring, between every child and this process datagram sockets whose kernel buffers
   are the bound;
