@@ -3,8 +3,9 @@
 Reading it tells every process, thread and queue there is:
 
 - this process: the supervisor (main thread) and the results thread; between them a bounded command queue;
-- where they are configured, the `update` thread with its mailbox (`update.mailbox` bounds it), and the
-  `control` thread, which answers one client of the control socket at a time;
+- where they are configured, the `update` thread with its mailbox (`update.mailbox` bounds it), beside it for
+  as long as it takes one look (`update-look`) and one question whether the server answers (`update-reach`);
+  and the `control` thread, which answers one client of the control socket at a time;
 - with a broker, the `link` thread, which alone sends and receives, `mqtt` below it on the socket,
   `link-commands`, which carries out one command of the fleet at a time, and `report`, which tells the fleet
   what is measured and what happened; what waits is on the disk (`link.outbox` bounds it);
