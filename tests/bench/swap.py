@@ -6,8 +6,9 @@ Two cameras at 30 fps, a real model and the same model under another version. Me
   frame intervals; frames lost and answered twice, by sequence number; the same beside a lossless source that
   takes all that is left of the worker;
 - the way back: SIGKILL of the model on trial to the next answer of the previous one;
-- the shadow: p95 from capture to answer with and without one, in alternating phases side by side, and p95
-  while its model loads.
+- the shadow: p95 from capture to answer with and without one, in alternating phases side by side.
+
+What loads, fetches and child processes do to frames is measured by `tests.bench.update_latency`.
 """
 
 from __future__ import annotations
@@ -235,10 +236,8 @@ def measure_shadow(bundles: Sequence[Path], rounds: int, phase_s: float, verdict
     """Short phases with the shadow running and with its process stopped, by turns."""
     taken: list[tuple[float, dict[str, NDArray[np.int64]]]] = []
     with Serving(bundles[0], {"left": True, "right": True}) as serving:
-        began_ns = time.monotonic_ns()
         serving.daemon.live.start_shadow(bundles[1])
         wait_for(lambda: serving.daemon.live.stats().shadowed > 0, "frames are compared")
-        values = {"while it loads": np.array(_totals_ms(serving, began_ns, time.monotonic_ns()))}
         (shadow,) = serving.daemon.swap.others
         for number in range(rounds):
             times, shares = {}, []
@@ -251,7 +250,7 @@ def measure_shadow(bundles: Sequence[Path], rounds: int, phase_s: float, verdict
         serving.let_run(10)
         stats = serving.daemon.live.stats()
     kept = quietest(taken)
-    values |= {name: np.concatenate([times[name] for _, times in kept]) / 1e6 for name in PHASES}
+    values = {name: np.concatenate([times[name] for _, times in kept]) / 1e6 for name in PHASES}
     rows = [
         [name, f"{len(ms):,}", *(f"{np.percentile(ms, q):.2f}" for q in (50, 95, 99))]
         for name, ms in values.items()

@@ -116,6 +116,7 @@ class Steps:
             "apply a delta": self.apply,
             "preflight": self.preflight,
             "load": self.load,
+            "load of a shadow": self.shadow_load,
             "shadow": self.shadow,
             "trial": self.trial,
         }
@@ -187,6 +188,19 @@ class Steps:
             look_until(lambda: swap.state is not SwapState.LOADING, "it is ready")
             spans.append(Span(start_ns, time.monotonic_ns() - MOVE_NS))
             self._back()
+        return spans
+
+    def shadow_load(self, phase_s: float) -> list[Span]:
+        """From the wish to compare until the shadow is ready to."""
+        spans = []
+        until_s = time.monotonic() + phase_s
+        while time.monotonic() < until_s:
+            start_ns = time.monotonic_ns()
+            self._live.start_shadow(self._candidate)
+            look_until(lambda: self._live.stats().elapsed_s > 0, "the shadow is ready")
+            spans.append(Span(start_ns, time.monotonic_ns()))
+            self._live.stop_shadow()
+            self._alone()
         return spans
 
     def shadow(self, phase_s: float) -> list[Span]:
