@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from vedette.api.admission import Admission
+    from vedette.api.burst_reader import BurstReader
     from vedette.api.frame_desk import FrameDesk, Loan
     from vedette.api.guard import Guard
     from vedette.api.http_answer import HttpAnswer
@@ -47,6 +48,7 @@ class QuickParts(NamedTuple):
     admission: Admission
     guard: Guard
     traffic: Traffic
+    burst: BurstReader
     clock: Clock
     request_timeout_s: float
     max_body_bytes: int
@@ -164,6 +166,10 @@ class Exchange:
             self._read_json()
         else:
             self._body_is_here()
+
+    def read_on(self, fd: int, *, expected: bool) -> None:
+        """Take in what comes at once, from the connection's socket."""
+        self._quick.parts.burst.read(fd, self, expected=expected)
 
     def _read_json(self) -> None:
         """Find room for what follows: a slot where the JSON says that it is a frame as it is."""

@@ -197,7 +197,7 @@ def test_a_detection_becomes_tensors() -> None:
     assert tuple(outputs) == output_names(MODEL, tensor=False)
     assert outputs["labels"] == (b"cat", "dög".encode())
     assert outputs["boxes"] == Floats([1, 2, 3, 4, 5, 6, 7, 8], (2, 4))
-    line = list(outputs["result"])[0]
+    line = next(iter(outputs["result"]))
     assert isinstance(line, bytes)
     assert msgspec.json.decode(line, type=Result) == result
 
