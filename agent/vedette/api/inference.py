@@ -162,6 +162,7 @@ class InferenceService:
         Raises:
             RequestRefusedError: Why there is none.
         """
+        self._desk.check_lent()
         if not is_encoded(request) or size_bytes <= SMALL_BYTES:
             frame = frame_of(request, described, self.slot_bytes)
         else:

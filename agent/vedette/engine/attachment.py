@@ -39,16 +39,17 @@ class Attachment:
             else RingReader(self.ring, attach.seat)
         )
         self.answers: Channel[None] | None = None
+        self._since_seq = 0
         self._pictures: dict[tuple[int, FrameFormat], Picture] = {}
 
-    def answer_to(self, fd: int) -> None:
-        """Use this channel to whoever gave the frames."""
+    def answer_to(self, fd: int, since_seq: int) -> None:
+        """Use this channel to whoever gave the frames after `since_seq`."""
         self.stop_telling()
-        self.answers = Channel.from_fd(fd, None)
+        self.answers, self._since_seq = Channel.from_fd(fd, None), since_seq
 
-    def tell(self, payload: bytes) -> bool:
+    def tell(self, seq: int, payload: bytes) -> bool:
         """Hand an answer over; False when it has to go by the daemon."""
-        if self.answers is None or len(payload) > MAX_MESSAGE_BYTES:
+        if self.answers is None or seq <= self._since_seq or len(payload) > MAX_MESSAGE_BYTES:
             return False
         try:
             return self.answers.send_bytes(payload)

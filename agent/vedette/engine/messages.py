@@ -52,9 +52,13 @@ class Detach(msgspec.Struct, frozen=True, tag=True):
 
 
 class AnswerTo(msgspec.Struct, frozen=True, tag=True):
-    """Tell answers of this camera to whoever gave the frames, too, over the channel that comes along."""
+    """Tell answers of this camera to whoever gave the frames, too, over the channel that comes along.
+
+    Frames up to `since_seq` were given by somebody before him.
+    """
 
     camera: str
+    since_seq: int = 0
 
 
 class Stop(msgspec.Struct, frozen=True, tag=True):

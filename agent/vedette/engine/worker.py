@@ -178,14 +178,14 @@ class Worker:
             taken = self._detach(message.camera)
             self._control.send(Detached(message.camera, taken))
         elif isinstance(message, AnswerTo):
-            self._answer_to(message.camera, fds)
+            self._answer_to(message, fds)
         else:
             self._stopping = True
 
-    def _answer_to(self, name: str, fds: list[int]) -> None:
-        camera = self._cameras.get(name)
+    def _answer_to(self, message: AnswerTo, fds: list[int]) -> None:
+        camera = self._cameras.get(message.camera)
         if camera is not None and len(fds) == 1:
-            camera.answer_to(fds[0])
+            camera.answer_to(fds[0], message.since_seq)
             return
         for fd in fds:
             os.close(fd)
@@ -278,7 +278,7 @@ class Worker:
                 _ms(answered_ns - lease.captured_ns),
             ),
         )
-        told = camera.answers is not None and camera.tell(self._encoder.encode(Answers((result,))))
+        told = camera.answers is not None and camera.tell(lease.seq, self._encoder.encode(Answers((result,))))
         if told:  # whoever asked may wait for this very CPU; the daemon's turn comes after it
             os.sched_yield()
         waited_ns = cpu_wait_ns() - waited_ns if camera.shadow else 0

@@ -63,7 +63,7 @@ class Door:
         worker, control = generation.worker, self._camera.control
         if worker is self._telling or worker is None or control is None or DOOR not in worker.seats:
             return
-        if worker.let_tell(DOOR, control.fileno()):
+        if worker.let_tell(DOOR, control.fileno(), self._camera.head_at_start):
             self._telling = worker
 
     def _show(self, cameras: Iterable[Camera]) -> None:

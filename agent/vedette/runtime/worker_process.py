@@ -153,10 +153,10 @@ class WorkerProcess:
         except PeerGoneError:
             return False  # its end is seen at its pidfd
 
-    def let_tell(self, camera: str, fd: int) -> bool:
-        """Have it tell this camera's answers over the channel of `fd`, too; False: not just now."""
+    def let_tell(self, camera: str, fd: int, since_seq: int) -> bool:
+        """Have it tell answers to frames after `since_seq` over the channel of `fd`, too; False: not now."""
         try:
-            return self.control.send(AnswerTo(camera), [fd])
+            return self.control.send(AnswerTo(camera, since_seq), [fd])
         except PeerGoneError:
             return False
 
