@@ -136,7 +136,7 @@ def door(picture: NDArray[np.uint8]) -> Iterator[Call]:
         "datatype": "UINT8",
         "parameters": {"binary_data_size": picture.nbytes},
     }
-    head = json.dumps({"inputs": [tensor]}).encode()
+    head = json.dumps({"inputs": [tensor], "outputs": [{"name": "labels"}, {"name": "scores"}]}).encode()
     headers = {
         "Inference-Header-Content-Length": str(len(head)),
         "Content-Type": "application/octet-stream",

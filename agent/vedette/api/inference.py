@@ -162,6 +162,7 @@ class InferenceService:
         Raises:
             RequestRefusedError: Why there is none.
         """
+        self._desk.check_lent()
         if not is_encoded(request) or size_bytes <= SMALL_BYTES:
             frame = frame_of(request, described, self.slot_bytes)
         else:
@@ -299,7 +300,9 @@ class Asked:
         if self._request is None:
             raise InternalError("an answer to a request that nobody read")
         self._service.check_model(result, self._described, self._version)
-        response = build_response(self._request, result.model, outputs_of(result, tensor=self._tensor))
+        wanted = [output.name for output in self._request.outputs] or None
+        outputs = outputs_of(result, tensor=self._tensor, wanted=wanted)
+        response = build_response(self._request, result.model, outputs)
         if response.json_bytes is None:
             return HttpAnswer(200, response.pieces[0])
         length = ("Inference-Header-Content-Length", str(response.json_bytes))

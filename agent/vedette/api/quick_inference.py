@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from vedette.api.body import Body
+from vedette.api.frame_desk import ClientGoneError
 from vedette.api.http_answer import error_answer, refusal_answer
 from vedette.api.inference import check_type
 from vedette.api.oip import LENGTH_HEADER
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from vedette.api.admission import Admission
+    from vedette.api.burst_reader import BurstReader
     from vedette.api.frame_desk import FrameDesk, Loan
     from vedette.api.guard import Guard
     from vedette.api.http_answer import HttpAnswer
@@ -47,6 +49,7 @@ class QuickParts(NamedTuple):
     admission: Admission
     guard: Guard
     traffic: Traffic
+    burst: BurstReader
     clock: Clock
     request_timeout_s: float
     max_body_bytes: int
@@ -165,6 +168,10 @@ class Exchange:
         else:
             self._body_is_here()
 
+    def read_on(self, fd: int, *, expected: bool) -> None:
+        """Take in what comes at once, from the connection's socket."""
+        self._quick.parts.burst.read(fd, self, expected=expected)
+
     def _read_json(self) -> None:
         """Find room for what follows: a slot where the JSON says that it is a frame as it is."""
         parts = self._quick.parts
@@ -217,21 +224,31 @@ class Exchange:
         self._answer(self._answer_of(what))
 
     def _answer_of(self, what: Result | RequestRefusedError) -> HttpAnswer:
+        if isinstance(what, RequestRefusedError):
+            return refusal_answer(what)
         try:
-            return refusal_answer(what) if isinstance(what, RequestRefusedError) else self._asked.answer(what)
-        except RequestRefusedError as refusal:
-            return refusal_answer(refusal)
-        except VedetteError as error:
+            return self._asked.answer(what)
+        except Exception as error:  # noqa: BLE001 - no client is left without an answer
+            return self._error_of(error)
+
+    def _error_of(self, error: Exception) -> HttpAnswer:
+        """An answer in any case; our own bug is told to the event loop, too, which logs it."""
+        if isinstance(error, RequestRefusedError):
+            return refusal_answer(error)
+        if isinstance(error, VedetteError):
             return error_answer(500, error.diagnostics())
+        self._quick.loop.call_exception_handler({"message": "a request failed", "exception": error})
+        return error_answer(500, "an error of the agent's own; see its log")
 
     async def _the_long_way(self, captured_ns: int) -> None:
         """A picture file, or no slot was free: through memory, and behind those that wait."""
         try:
-            result = await self._asked.submit(self._body, captured_ns, self._is_gone)
-        except RequestRefusedError as refusal:
-            self._answer(refusal_answer(refusal))
-        else:
-            self._answer(self._answer_of(result))
+            answer = self._answer_of(await self._asked.submit(self._body, captured_ns, self._is_gone))
+        except ClientGoneError:
+            return
+        except Exception as error:  # noqa: BLE001 - no client is left without an answer
+            answer = self._error_of(error)
+        self._answer(answer)
 
     async def _is_gone(self) -> bool:
         return self._reply is None
