@@ -117,6 +117,7 @@ class Door:
             BurstReader(clock, usable_cpus=len(os.sched_getaffinity(0))),
             clock,
             request_timeout_s=spec.request_timeout_s,
+            body_pause_s=spec.body_pause_s,
             max_body_bytes=spec.max_body_bytes,
         )
         heads = HeadReader.installed()

@@ -14,7 +14,7 @@ from vedette.api.frame_desk import ClientGoneError
 from vedette.api.http_answer import error_answer, refusal_answer
 from vedette.api.inference import check_type
 from vedette.api.oip import LENGTH_HEADER
-from vedette.api.refusal import RequestRefusedError
+from vedette.api.refusal import RequestRefusedError, not_now
 from vedette.api.request_head import END, PREFIX
 from vedette.errors import VedetteError
 
@@ -52,6 +52,7 @@ class QuickParts(NamedTuple):
     burst: BurstReader
     clock: Clock
     request_timeout_s: float
+    body_pause_s: float
     max_body_bytes: int
 
 
@@ -87,7 +88,7 @@ class QuickInference:
         if opening is None:
             return None
         asked = self.parts.service.asked_now(opening.name, opening.version, opening.header_length)
-        if asked is None or not self.parts.admission.try_take(opening.body_bytes):
+        if asked is None or not self.parts.admission.try_take(opening.json_bytes):
             return None
         return Exchange(self, asked, opening, reply), len(packed)
 
@@ -127,7 +128,7 @@ class Exchange:
         self._asked = asked
         self._reply: Reply | None = reply
         self._json = bytearray(opening.json_bytes)
-        self._held_bytes = opening.body_bytes
+        self._held_bytes = opening.json_bytes
         self._tensor_bytes = opening.body_bytes - opening.json_bytes
         self._memory = memoryview(self._json)
         self._at = 0
@@ -138,8 +139,9 @@ class Exchange:
         self._refusal: RequestRefusedError | None = None
         self._task: asyncio.Task[None] | None = None
         self.wants_body = True
-        timeout_s = quick.parts.request_timeout_s
-        self._timer = quick.loop.call_later(timeout_s, self._body_is_late)
+        self._came = self._came_before = 0
+        self._late_at_s = quick.loop.time() + quick.parts.request_timeout_s
+        self._timer = self._look_again()
 
     # The body ---------------------------------------------------------------------------------------------
 
@@ -161,6 +163,7 @@ class Exchange:
     def received(self, size_bytes: int) -> None:
         """So many bytes were put there."""
         self._at += size_bytes
+        self._came += size_bytes
         if self._at < len(self._memory):
             return
         if self._json:
@@ -187,6 +190,10 @@ class Exchange:
                 return
             parts.desk.take_back(self._loan)
             self._loan = None
+        if not parts.admission.try_take(self._tensor_bytes):
+            self._answer(refusal_answer(not_now("too many bodies are waiting", cure="send fewer at once")))
+            return
+        self._held_bytes += self._tensor_bytes
         self._memory = memoryview(bytearray(self._tensor_bytes))
         self._body = Body((json, self._memory))
 
@@ -213,9 +220,21 @@ class Exchange:
             except RequestRefusedError as refusal:
                 self._answer(refusal_answer(refusal))
 
-    def _body_is_late(self) -> None:
-        limit_s = self._quick.parts.request_timeout_s
-        self._answer(error_answer(408, f"the body did not come within {limit_s:g} s"))
+    def _look_again(self) -> asyncio.TimerHandle:
+        """Look at the latest when a body may have been stuck for too long."""
+        left_s = self._late_at_s - self._quick.loop.time()
+        return self._quick.loop.call_later(min(left_s, self._quick.parts.body_pause_s), self._look_at_body)
+
+    def _look_at_body(self) -> None:
+        parts = self._quick.parts
+        if self._quick.loop.time() >= self._late_at_s:
+            limit_s = parts.request_timeout_s
+            self._answer(error_answer(408, f"the body did not come within {limit_s:g} s"))
+        elif self._came == self._came_before:
+            self._answer(error_answer(408, f"nothing of the body came for {parts.body_pause_s:g} s"))
+        else:
+            self._came_before = self._came
+            self._timer = self._look_again()
 
     # The answer -------------------------------------------------------------------------------------------
 
