@@ -97,7 +97,8 @@ def test_a_line_that_is_cut_in_a_packet_is_lost_and_found(
         assert await_event(receiver, Lost).kind == "closed"
         await_event(receiver, Connected)
         _send(sender, 1)
-        assert _received(receiver, 1) == [0]
+        while (number := _received(receiver, 1)[0]) != 0:
+            assert number > 17  # of the first forty, sent after it was back
 
 
 def test_dice_harm_as_many_as_they_say(connections: Connections, broker: Mosquitto) -> None:
