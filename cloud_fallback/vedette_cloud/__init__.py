@@ -1,0 +1,1 @@
+"""Reference server of a large model: Open Inference Protocol, batching, admission; one box or Ray Serve."""
