@@ -201,6 +201,7 @@ def test_switches_of_the_model_under_load_lose_no_request_and_answer_none_twice(
                         and agent.daemon.swap.state in {SwapState.IDLE, SwapState.TRIAL}
                     ),
                     f"switched; said {agent.said}",
+                    timeout_s=60.0,  # it loads in what the callers leave of the CPUs
                 )
             heard = len(callers.heard)
             until(lambda: len(callers.heard) > heard + 20, "the callers go on")

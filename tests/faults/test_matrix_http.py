@@ -215,8 +215,8 @@ def test_http_server_faults_are_survived_by_a_whole_update(
 @pytest.mark.parametrize(
     ("fault", "cause"),
     [
-        (Fault(status=404), Cause.BAD_METADATA),
-        (Fault(status=410), Cause.BAD_METADATA),
+        (Fault(status=404), Cause.BLOB_MISSING),
+        (Fault(status=410), Cause.BLOB_MISSING),
         (Fault(status=500), Cause.CONNECTIVITY_LOST),
         (LOOP, Cause.CONNECTIVITY_LOST),
     ],

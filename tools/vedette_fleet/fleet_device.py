@@ -11,6 +11,7 @@ from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from vedette.telemetry.sketch import Sketch
+from vedette.wire.causes import AS_CONFIGURED
 from vedette.wire.telemetry import STAGES, pieces_of
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Start(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Increments and sketches of one report."""
+    """Increments and sketches of one report; frames above a camera's configured rate do not stand in them."""
 
     start: Start
     seq: int
@@ -142,15 +143,16 @@ class DeviceFigures:
                 sketch = sketches.setdefault(entry.model, Sketch())
                 sketch.merge(Sketch.of(entry.stages[self._stage]))
         rows = [camera for camera, _ in pieces]
+        unwanted = sum(row.dropped[cause][0] for row in rows for cause in AS_CONFIGURED & row.dropped.keys())
         self._windows.append(
             Window(
                 start,
                 report.seq,
                 report.start_s,
                 report.end_s,
-                sum(row.frames_in[0] for row in rows),
+                sum(row.frames_in[0] for row in rows) - unwanted,
                 sum(row.ok[0] for row in rows),
-                sum(count[0] for row in rows for count in row.dropped.values()),
+                sum(count[0] for row in rows for count in row.dropped.values()) - unwanted,
                 sum(count[0] for row in rows for count in row.failed.values()),
                 sketches,
             )
@@ -171,6 +173,8 @@ class DeviceFigures:
         totals: dict[str, int] = {}
         for _, row in self._totals.values():
             for cause, count in (*row.dropped.items(), *row.failed.items()):
+                if cause in AS_CONFIGURED:
+                    continue
                 totals[cause] = totals.get(cause, 0) + count[1]
         return totals
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from vedette.api.messages import MAX_LINE_BYTES, Reply, Request
+from vedette.config.link import MAX_SOCKET_PATH_BYTES
 from vedette.errors import ConfigError, UnavailableError, VedetteError, rebuild_error
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ CLIENT_TIMEOUT_S = 5.0
 ACCEPT_SLICE_S = 0.5
 STOP_WAIT_S = 1.0
 BACKLOG = 8
-MAX_PATH_BYTES = 107
 
 
 class ControlServer(threading.Thread):
@@ -123,12 +123,12 @@ def _claim(path: Path) -> socket.socket:
 
 @contextlib.contextmanager
 def _address(path: Path) -> Iterator[str]:
-    """The path as the kernel takes it: one of more than MAX_PATH_BYTES goes by a descriptor of its folder.
+    """The path as the kernel takes it: a long one goes by a descriptor of its folder.
 
     Raises:
         OSError: The folder cannot be opened, or even the name alone is too long.
     """
-    if len(os.fsencode(path)) <= MAX_PATH_BYTES:
+    if len(os.fsencode(path)) <= MAX_SOCKET_PATH_BYTES:
         yield os.fspath(path)
         return
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)

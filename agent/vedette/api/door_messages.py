@@ -26,7 +26,7 @@ class DoorSpec(msgspec.Struct, frozen=True, kw_only=True):
     `listen` is `host:port` or `unix:PATH`. `control_socket` is where it asks the daemon for status, readiness
     and figures. `slot_bytes` and `slots` are the ring it asks for: the largest picture, and how many wait.
     A request's head must come within `head_timeout_s`; its body, and then its answer, within
-    `request_timeout_s`.
+    `request_timeout_s`, and some of the body in every `body_pause_s`.
     """
 
     listen: str
@@ -35,6 +35,7 @@ class DoorSpec(msgspec.Struct, frozen=True, kw_only=True):
     slots: int = 8
     request_timeout_s: float = 30.0
     head_timeout_s: float = 10.0
+    body_pause_s: float = 5.0
     max_body_bytes: int = 32 << 20
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +13,7 @@ import cv2
 import msgspec
 
 from vedette.api.admission import Admission
+from vedette.api.burst_reader import BurstReader
 from vedette.api.camera_views import CameraViews
 from vedette.api.control import ask
 from vedette.api.door_messages import Answers, Seen, Unview, View
@@ -112,8 +114,10 @@ class Door:
             admission,
             guard,
             traffic,
+            BurstReader(clock, usable_cpus=len(os.sched_getaffinity(0))),
             clock,
             request_timeout_s=spec.request_timeout_s,
+            body_pause_s=spec.body_pause_s,
             max_body_bytes=spec.max_body_bytes,
         )
         heads = HeadReader.installed()
@@ -219,5 +223,7 @@ def run(control: Channel[ToDoor], spec: DoorSpec) -> int:
 async def _serve(control: Channel[ToDoor], spec: DoorSpec, listener: socket.socket) -> VedetteError | None:
     """The event loop's part; what ended it, if it was no wish of the daemon's."""
     door = Door(control, spec)
+    gc.collect()
+    gc.freeze()
     await door.run(listener)
     return door.error

@@ -65,6 +65,15 @@ class FrameDesk:
         """There is a ring to put frames into."""
         return self._producer is not None
 
+    def check_lent(self) -> None:
+        """Refuse what there is no ring for.
+
+        Raises:
+            RequestRefusedError: 503.
+        """
+        if self._producer is None:
+            raise not_now(self.closed or "no model takes frames yet", cure="see /readyz")
+
     @property
     def slot_bytes(self) -> int:
         """The room for one frame, 0 without a ring."""
@@ -238,10 +247,9 @@ class FrameDesk:
             await self._wait_for_space(producer, min(left_s, LOOK_EVERY_S))
 
     def _fitting(self, frame: RequestFrame) -> RingProducer:
+        self.check_lent()
         producer = self._producer
-        if producer is None:
-            raise not_now(self.closed or "no model takes frames yet", cure="see /readyz")
-        if not producer.fits(frame.format.frame_bytes):
+        if producer is None or not producer.fits(frame.format.frame_bytes):
             raise not_now("the ring of frames was replaced by a smaller one meanwhile")
         return producer
 

@@ -162,6 +162,7 @@ class InferenceService:
         Raises:
             RequestRefusedError: Why there is none.
         """
+        self._desk.check_lent()
         if not is_encoded(request) or size_bytes <= SMALL_BYTES:
             frame = frame_of(request, described, self.slot_bytes)
         else:
@@ -189,21 +190,25 @@ class InferenceService:
             raise not_now(f"version {result.model.version!r} took over while the request waited")
 
     async def _read(self, call: HttpCall, share: Share) -> Body:
-        """All of the body.
+        """All of the body; only what has come is counted, for whoever announces much need not send it.
 
         Raises:
             RequestRefusedError: 408, 413 or 503.
         """
         limit_bytes = self._spec.max_body_bytes
         announced = call.headers.get("content-length", "")
-        if announced.isascii() and announced.isdigit():
-            if len(announced) > MAX_LENGTH_DIGITS or int(announced) > limit_bytes:
-                raise _body_too_large(limit_bytes)
-            share.grow_to(int(announced))
-        body = Body()
+        said = announced.isascii() and announced.isdigit()
+        if said and (len(announced) > MAX_LENGTH_DIGITS or int(announced) > limit_bytes):
+            raise _body_too_large(limit_bytes)
+        body, pieces = Body(), aiter(call.stream)
         slow = RequestRefusedError(408, f"the body did not come within {self._spec.request_timeout_s:g} s")
+        stuck = RequestRefusedError(408, f"nothing of the body came for {self._spec.body_pause_s:g} s")
         with Deadline(self._spec.request_timeout_s, slow):
-            async for piece in call.stream:
+            while True:
+                with Deadline(self._spec.body_pause_s, stuck):
+                    piece = await anext(pieces, None)
+                if piece is None:
+                    break
                 body.add(piece)
                 if body.size_bytes > limit_bytes:
                     raise _body_too_large(limit_bytes)
@@ -299,7 +304,9 @@ class Asked:
         if self._request is None:
             raise InternalError("an answer to a request that nobody read")
         self._service.check_model(result, self._described, self._version)
-        response = build_response(self._request, result.model, outputs_of(result, tensor=self._tensor))
+        wanted = [output.name for output in self._request.outputs] or None
+        outputs = outputs_of(result, tensor=self._tensor, wanted=wanted)
+        response = build_response(self._request, result.model, outputs)
         if response.json_bytes is None:
             return HttpAnswer(200, response.pieces[0])
         length = ("Inference-Header-Content-Length", str(response.json_bytes))

@@ -9,10 +9,10 @@ import socket
 import stat
 from pathlib import Path
 
+from vedette.config.link import MAX_SOCKET_PATH_BYTES
 from vedette.errors import ConfigError, UnavailableError
 
 UNIX_PREFIX = "unix:"
-MAX_PATH_BYTES = 107
 BACKLOG = 128
 PROBE_TIMEOUT_S = 1.0
 # Reading and writing for owner and group: who may ask is decided by the file's group.
@@ -79,9 +79,9 @@ def is_loopback(host: str) -> bool:
 
 
 def _unix(path: Path) -> socket.socket:
-    if len(os.fsencode(path)) > MAX_PATH_BYTES:
+    if len(os.fsencode(path)) > MAX_SOCKET_PATH_BYTES:
         raise ConfigError(
-            f"http.listen: a socket's path may have {MAX_PATH_BYTES} bytes, {path} has more",
+            f"http.listen: a socket's path may have {MAX_SOCKET_PATH_BYTES} bytes, {path} has more",
             cure="choose one under /run",
         )
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

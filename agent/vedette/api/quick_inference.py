@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from vedette.api.body import Body
+from vedette.api.frame_desk import ClientGoneError
 from vedette.api.http_answer import error_answer, refusal_answer
 from vedette.api.inference import check_type
 from vedette.api.oip import LENGTH_HEADER
-from vedette.api.refusal import RequestRefusedError
+from vedette.api.refusal import RequestRefusedError, not_now
 from vedette.api.request_head import END, PREFIX
 from vedette.errors import VedetteError
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from vedette.api.admission import Admission
+    from vedette.api.burst_reader import BurstReader
     from vedette.api.frame_desk import FrameDesk, Loan
     from vedette.api.guard import Guard
     from vedette.api.http_answer import HttpAnswer
@@ -47,8 +49,10 @@ class QuickParts(NamedTuple):
     admission: Admission
     guard: Guard
     traffic: Traffic
+    burst: BurstReader
     clock: Clock
     request_timeout_s: float
+    body_pause_s: float
     max_body_bytes: int
 
 
@@ -84,7 +88,7 @@ class QuickInference:
         if opening is None:
             return None
         asked = self.parts.service.asked_now(opening.name, opening.version, opening.header_length)
-        if asked is None or not self.parts.admission.try_take(opening.body_bytes):
+        if asked is None or not self.parts.admission.try_take(opening.json_bytes):
             return None
         return Exchange(self, asked, opening, reply), len(packed)
 
@@ -124,7 +128,7 @@ class Exchange:
         self._asked = asked
         self._reply: Reply | None = reply
         self._json = bytearray(opening.json_bytes)
-        self._held_bytes = opening.body_bytes
+        self._held_bytes = opening.json_bytes
         self._tensor_bytes = opening.body_bytes - opening.json_bytes
         self._memory = memoryview(self._json)
         self._at = 0
@@ -135,8 +139,9 @@ class Exchange:
         self._refusal: RequestRefusedError | None = None
         self._task: asyncio.Task[None] | None = None
         self.wants_body = True
-        timeout_s = quick.parts.request_timeout_s
-        self._timer = quick.loop.call_later(timeout_s, self._body_is_late)
+        self._came = self._came_before = 0
+        self._late_at_s = quick.loop.time() + quick.parts.request_timeout_s
+        self._timer = self._look_again()
 
     # The body ---------------------------------------------------------------------------------------------
 
@@ -158,12 +163,17 @@ class Exchange:
     def received(self, size_bytes: int) -> None:
         """So many bytes were put there."""
         self._at += size_bytes
+        self._came += size_bytes
         if self._at < len(self._memory):
             return
         if self._json:
             self._read_json()
         else:
             self._body_is_here()
+
+    def read_on(self, fd: int, *, expected: bool) -> None:
+        """Take in what comes at once, from the connection's socket."""
+        self._quick.parts.burst.read(fd, self, expected=expected)
 
     def _read_json(self) -> None:
         """Find room for what follows: a slot where the JSON says that it is a frame as it is."""
@@ -180,6 +190,10 @@ class Exchange:
                 return
             parts.desk.take_back(self._loan)
             self._loan = None
+        if not parts.admission.try_take(self._tensor_bytes):
+            self._answer(refusal_answer(not_now("too many bodies are waiting", cure="send fewer at once")))
+            return
+        self._held_bytes += self._tensor_bytes
         self._memory = memoryview(bytearray(self._tensor_bytes))
         self._body = Body((json, self._memory))
 
@@ -206,9 +220,21 @@ class Exchange:
             except RequestRefusedError as refusal:
                 self._answer(refusal_answer(refusal))
 
-    def _body_is_late(self) -> None:
-        limit_s = self._quick.parts.request_timeout_s
-        self._answer(error_answer(408, f"the body did not come within {limit_s:g} s"))
+    def _look_again(self) -> asyncio.TimerHandle:
+        """Look at the latest when a body may have been stuck for too long."""
+        left_s = self._late_at_s - self._quick.loop.time()
+        return self._quick.loop.call_later(min(left_s, self._quick.parts.body_pause_s), self._look_at_body)
+
+    def _look_at_body(self) -> None:
+        parts = self._quick.parts
+        if self._quick.loop.time() >= self._late_at_s:
+            limit_s = parts.request_timeout_s
+            self._answer(error_answer(408, f"the body did not come within {limit_s:g} s"))
+        elif self._came == self._came_before:
+            self._answer(error_answer(408, f"nothing of the body came for {parts.body_pause_s:g} s"))
+        else:
+            self._came_before = self._came
+            self._timer = self._look_again()
 
     # The answer -------------------------------------------------------------------------------------------
 
@@ -217,21 +243,31 @@ class Exchange:
         self._answer(self._answer_of(what))
 
     def _answer_of(self, what: Result | RequestRefusedError) -> HttpAnswer:
+        if isinstance(what, RequestRefusedError):
+            return refusal_answer(what)
         try:
-            return refusal_answer(what) if isinstance(what, RequestRefusedError) else self._asked.answer(what)
-        except RequestRefusedError as refusal:
-            return refusal_answer(refusal)
-        except VedetteError as error:
+            return self._asked.answer(what)
+        except Exception as error:  # noqa: BLE001 - no client is left without an answer
+            return self._error_of(error)
+
+    def _error_of(self, error: Exception) -> HttpAnswer:
+        """An answer in any case; our own bug is told to the event loop, too, which logs it."""
+        if isinstance(error, RequestRefusedError):
+            return refusal_answer(error)
+        if isinstance(error, VedetteError):
             return error_answer(500, error.diagnostics())
+        self._quick.loop.call_exception_handler({"message": "a request failed", "exception": error})
+        return error_answer(500, "an error of the agent's own; see its log")
 
     async def _the_long_way(self, captured_ns: int) -> None:
         """A picture file, or no slot was free: through memory, and behind those that wait."""
         try:
-            result = await self._asked.submit(self._body, captured_ns, self._is_gone)
-        except RequestRefusedError as refusal:
-            self._answer(refusal_answer(refusal))
-        else:
-            self._answer(self._answer_of(result))
+            answer = self._answer_of(await self._asked.submit(self._body, captured_ns, self._is_gone))
+        except ClientGoneError:
+            return
+        except Exception as error:  # noqa: BLE001 - no client is left without an answer
+            answer = self._error_of(error)
+        self._answer(answer)
 
     async def _is_gone(self) -> bool:
         return self._reply is None

@@ -19,6 +19,8 @@ from vedette.wire.bundle import Task
 from vedette.wire.causes import DropCause, FailCause
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from vedette.api.messages import ModelDescription
     from vedette.wire.messages import Detection, Label, RawTensor, Result
 
@@ -42,8 +44,15 @@ def output_names(model: ModelDescription, *, tensor: bool) -> tuple[str, ...]:
     return (_RESULT, *of_task.get(model.task, own))
 
 
-def outputs_of(result: Result, *, tensor: bool) -> tuple[OutputTensor, ...]:
+def outputs_of(
+    result: Result, *, tensor: bool, wanted: Collection[str] | None = None
+) -> tuple[OutputTensor, ...]:
     """The outputs of an answered frame.
+
+    Args:
+        result: What became of it.
+        tensor: The frame was the model's own input.
+        wanted: Names of those that are asked for, None for all; others may be left out.
 
     Raises:
         RequestRefusedError: 500 or 503: the frame failed; the cause is the ledger's word and its detail.
@@ -56,14 +65,18 @@ def outputs_of(result: Result, *, tensor: bool) -> tuple[OutputTensor, ...]:
         raise RequestRefusedError(500, text)
     if tensor:
         return tuple(_array(raw) for raw in result.tensors or ())
-    whole = OutputTensor(_RESULT, (msgspec.json.encode(result),))
+    whole = (
+        (OutputTensor(_RESULT, (msgspec.json.encode(result),)),)
+        if wanted is None or _RESULT in wanted
+        else ()
+    )
     if result.task == Task.CLASSIFY.value:
-        return (whole, *_ranked(result.top or ()))
+        return (*whole, *_ranked(result.top or ()))
     if result.task == Task.DETECT.value:
         found = result.detections or ()
         corners = [corner for detection in found for corner in detection.box]
-        return (whole, *_ranked(found), OutputTensor(_BOXES, Floats(corners, (len(found), 4))))
-    return (whole, *(_array(raw) for raw in result.tensors or ()))
+        return (*whole, *_ranked(found), OutputTensor(_BOXES, Floats(corners, (len(found), 4))))
+    return (*whole, *(_array(raw) for raw in result.tensors or ()))
 
 
 def _ranked(found: tuple[Label, ...] | tuple[Detection, ...]) -> tuple[OutputTensor, OutputTensor]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,8 @@ PROBE_STARTS = (b"GET /healthz ", b"GET /readyz ", b"GET /metrics ", b"GET /v2/h
 GRACE_S = 2
 SCRATCH_BYTES = 64 << 10
 MAX_AHEAD_BYTES = 4 * SCRATCH_BYTES
+# Where a head is expected, little is read: what follows it has a better place.
+HEAD_READ_BYTES = 2 << 10
 
 _BUSY_BODY = b'{"error":"too many connections"}'
 _BUSY = (
@@ -60,6 +63,7 @@ class BoundedConnection(asyncio.BufferedProtocol):
 
     head_timeout_s = 10.0
     quick: QuickInference | None = None
+    heads: HeadWriter
     # What was read is taken out of it before anything else is read, so all connections share it.
     scratch = memoryview(bytearray(SCRATCH_BYTES))
     # Since the request began, or since the last byte of its body: a head, a trailer, a chunk's extension.
@@ -70,24 +74,29 @@ class BoundedConnection(asyncio.BufferedProtocol):
     _inside_message = False
     _exchange: Exchange | None = None
     _ahead = b""
+    _fd = -1
     _closing = False
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
         """Where the next bytes are read to: into the body under way, whose end they never pass."""
         exchange = self._exchange
-        return exchange.buffer() if exchange is not None and exchange.wants_body else self.scratch
+        if exchange is not None and exchange.wants_body:
+            return exchange.buffer()
+        return self.scratch[:HEAD_READ_BYTES] if self._in_head() else self.scratch
 
     def buffer_updated(self, nbytes: int) -> None:
         """So many bytes came."""
         exchange = self._exchange
         if exchange is not None and exchange.wants_body:
             exchange.received(nbytes)
+            exchange.read_on(self._fd, expected=False)
         else:
             self.data_received(bytes(self.scratch[:nbytes]))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take a client, or tell it at once that there are too many."""
         super().connection_made(transport)
+        self._fd = self.transport.get_extra_info("socket").fileno()
         self._idle_since_s = self.loop.time()
         if len(self.connections) > MAX_CONNECTIONS and not self._make_room():
             if len(self.connections) > MAX_CONNECTIONS + PROBE_CONNECTIONS:
@@ -191,6 +200,7 @@ class BoundedConnection(asyncio.BufferedProtocol):
             self.loop.call_soon(self._go_on, ahead)
         else:
             self._ahead = ahead
+            exchange.read_on(self._fd, expected=True)
         return True
 
     def _reply(self, answer: HttpAnswer) -> None:
@@ -200,9 +210,9 @@ class BoundedConnection(asyncio.BufferedProtocol):
         if self.transport.is_closing():
             return
         close = self._closing or any(name == "Connection" for name, _ in answer.headers)
-        self.transport.write(
-            _head_bytes(answer, self.server_state.default_headers, close=close) + answer.body
-        )
+        head = self.heads.write(answer, self.server_state.default_headers, close=close)
+        self.transport.write(head + answer.body)
+        os.sched_yield()  # the client may wait for this very CPU
         self.server_state.total_requests += 1
         if close:
             self.transport.close()
@@ -274,7 +284,7 @@ class BoundedConnection(asyncio.BufferedProtocol):
             self.transport.abort()
 
     def _refuse(self, answer: HttpAnswer) -> None:
-        self.transport.write(_head_bytes(answer, [], close=True) + answer.body)
+        self.transport.write(self.heads.write(answer, [], close=True) + answer.body)
         self.transport.close()
 
     # Too many connections ---------------------------------------------------------------------------------
@@ -300,18 +310,34 @@ class BoundedConnection(asyncio.BufferedProtocol):
         self.transport.close()
 
 
-def _head_bytes(answer: HttpAnswer, default: list[tuple[bytes, bytes]], *, close: bool) -> bytes:
-    """Status line and headers; what a browser needs to know of a page is left to pages."""
-    lines = [_STATUS_LINES[answer.status], *(name + b": " + value + b"\r\n" for name, value in default)]
-    lines += [f"{name}: {value}\r\n".encode("latin-1") for name, value in answer.headers]
-    lines.append(
-        b"content-type: %b\r\ncontent-length: %d\r\ncache-control: no-store\r\n"
-        b"x-content-type-options: nosniff\r\n" % (answer.content_type.encode(), len(answer.body))
-    )
-    if close and not any(name == "Connection" for name, _ in answer.headers):
-        lines.append(b"connection: close\r\n")
-    lines.append(b"\r\n")
-    return b"".join(lines)
+class HeadWriter:
+    """Heads of the short way's answers; what browsers are told of pages is not for whoever sends tensors."""
+
+    def __init__(self) -> None:
+        self._default: list[tuple[bytes, bytes]] = []
+        self._usual: dict[str, bytes] = {}
+
+    def write(self, answer: HttpAnswer, default: list[tuple[bytes, bytes]], *, close: bool) -> bytes:
+        """Status line and headers; uvicorn gives a new `default` list when its date has changed."""
+        if default is not self._default:
+            self._default, self._usual = default, {}
+        if answer.status == HTTPStatus.OK and not answer.headers and not close:
+            usual = self._usual.get(answer.content_type)
+            if usual is None:
+                usual = self._usual[answer.content_type] = self._lines(answer)
+            return b"%b%d\r\n\r\n" % (usual, len(answer.body))
+        ending = b"\r\nconnection: close\r\n\r\n" if close else b"\r\n\r\n"
+        return b"%b%d%b" % (self._lines(answer), len(answer.body), ending)
+
+    def _lines(self, answer: HttpAnswer) -> bytes:
+        """All but the length itself."""
+        lines = [
+            _STATUS_LINES[answer.status],
+            *(name + b": " + value + b"\r\n" for name, value in self._default),
+        ]
+        lines += [f"{n}: {v}\r\n".encode("latin-1") for n, v in answer.headers if n != "Connection"]
+        lines.append(b"content-type: %b\r\ncontent-length: " % answer.content_type.encode())
+        return b"".join(lines)
 
 
 _STATUS_LINES = {
@@ -330,7 +356,7 @@ class DoorServer(uvicorn.Server):
 
 def build_server(app: App, *, head_timeout_s: float, quick: QuickInference | None = None) -> DoorServer:
     """A server for `serve(sockets=[…])`; it ends soon after `should_exit` is set."""
-    members = {"head_timeout_s": head_timeout_s, "quick": quick}
+    members = {"head_timeout_s": head_timeout_s, "quick": quick, "heads": HeadWriter()}
     protocol = type("BoundedHttp", (BoundedConnection, AutoHTTPProtocol), members)
     config = uvicorn.Config(
         app,

@@ -88,7 +88,7 @@ def _link(found: LinkStatus) -> Iterator[str]:
     }
     for what, count in lost.items():
         if count:
-            yield _row("", f"! {count:,} {what}")
+            yield _row("", f"{count:,} {what}; since the start")
 
 
 def _camera(camera: CameraStatus) -> str:

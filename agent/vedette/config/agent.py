@@ -171,7 +171,7 @@ def _missing_neighbours(fields: Mapping[str, Any]) -> Iterator[Problem]:
         yield ("mqtt",), "needs `state_dir`: what waits to be sent is kept there"
     if fields.get("http") is not None and without_state and fields.get("control") == ControlConfig():
         yield ("http",), "needs `state_dir` or `control.socket`: the door asks the daemon over its socket"
-    if "cameras" in fields and not fields["cameras"] and fields.get("http") is None:
+    if "cameras" in fields and not fields["cameras"] and "http" in fields and fields["http"] is None:
         yield ("cameras",), "names none; only with an `http` section others may bring the frames"
     if fields.get("http") is not None and "http" in fields.get("cameras", {}):
         yield ("cameras", "http"), "is the name of the HTTP door's own frames; choose another"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 MIN_OUTBOX_BYTES = 256_000
 UNIX = "unix:"
+MAX_SOCKET_PATH_BYTES = 107  # sockaddr_un.sun_path, without its closing zero
 _LISTEN = re.compile(r"(?:\[([0-9a-fA-F:]+)\]|([^\[\]:\s]+)):([0-9]{1,5})")
 
 
@@ -30,7 +32,7 @@ def parse_listen(value: object) -> str:
         ValueError: Anything else, or an address that others on the network reach.
     """
     if isinstance(value, str) and value.startswith(UNIX) and value[len(UNIX) :].startswith("/"):
-        return value
+        return _checked_socket(value)
     match = _LISTEN.fullmatch(value) if isinstance(value, str) else None
     if match is None or int(match[3]) > 65535:
         raise ValueError('expected "127.0.0.1:8080" or "unix:/run/vedette/http.sock"')
@@ -41,6 +43,15 @@ def parse_listen(value: object) -> str:
             "or a Unix socket, and put a proxy that does in front of it"
         )
     return value if isinstance(value, str) else ""
+
+
+def _checked_socket(value: str) -> str:
+    size_bytes = len(os.fsencode(value[len(UNIX) :]))
+    if size_bytes > MAX_SOCKET_PATH_BYTES:
+        raise ValueError(
+            f"the path has {size_bytes} bytes; a socket's may have {MAX_SOCKET_PATH_BYTES}; use a shorter one"
+        )
+    return value
 
 
 def _is_loopback(host: str) -> bool:

@@ -8,6 +8,10 @@ from __future__ import annotations
 from vedette.errors import UnavailableError
 
 UNSUPPORTED_PROTOCOL = 0x84
+TAKEN_OVER = 0x8E
+_TAKEN_OVER_CURE = (
+    "another client came with the same client id: give each box its own `device.id`, or `mqtt.client_id`"
+)
 _KINDS = {
     0x82: "closed",  # protocol error
     0x84: "refused",  # unsupported protocol version
@@ -31,7 +35,7 @@ _KINDS = {
 }
 _CURES = {
     "auth": "check user name, password and certificate of this box at the broker",
-    "kicked": "two clients share one client id, or an operator ended the session",
+    "kicked": "see who ended the session at the broker",
     "packet_too_large": "raise the broker's limit, or send less at once",
 }
 
@@ -58,5 +62,7 @@ def refused_connect(code: int, text: str) -> LinkLostError:
 def disconnected(code: int, text: str) -> LinkLostError:
     """The broker said goodbye, and why."""
     return LinkLostError(
-        _KINDS.get(code, "closed"), f"the broker ended the connection: {text} (0x{code:02x})"
+        _KINDS.get(code, "closed"),
+        f"the broker ended the connection: {text} (0x{code:02x})",
+        cure=_TAKEN_OVER_CURE if code == TAKEN_OVER else None,
     )

@@ -35,7 +35,7 @@ def shrink(body: dict[str, Any], cuts: Sequence[Path], room_bytes: int) -> dict[
             body[LEFT_OUT] = left_out
     if _size_bytes(body) > room_bytes:
         raise UnavailableError(
-            f"the answer has {_size_bytes(body)} bytes, and the broker takes {room_bytes}",
+            f"the answer has {_size_bytes(body)} bytes, the broker has room for {room_bytes}",
             cure="let the broker take larger packets",
         )
     return body

@@ -279,7 +279,10 @@ class _Joining:
         if not self._mine.mqtt.home_assistant:
             return None
         cameras = [camera.name for camera in self._plan.cameras if camera.door is None]
-        return HomeAssistant(self._topics, agent=vedette.__version__, cameras=cameras)
+        home = HomeAssistant(self._topics, agent=vedette.__version__, cameras=cameras)
+        if self._topics.device not in home.discovery_topic.split("/"):  # access lists go by the device's name
+            self._around.log.say(f"home assistant: this box is described on {home.discovery_topic}")
+        return home
 
     def _paused(self) -> PausedCameras:
         """Cameras that somebody paused before this start stay so."""

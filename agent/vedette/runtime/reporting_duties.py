@@ -10,6 +10,7 @@ from vedette.link.home_assistant import CameraState, HomeState
 from vedette.runtime.log import Level, LogLine
 from vedette.telemetry.report import Moment, Reporter
 from vedette.telemetry.sketch import Sketch
+from vedette.wire.causes import AS_CONFIGURED
 from vedette.wire.telemetry import STAGES, TelemetryReport, decode_report, pieces_of
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def home_state(reports: Sequence[TelemetryReport]) -> HomeState:
             totals.merge(own)
             if camera.frames_in[1] or camera.name not in cameras:
                 fps = camera.ok[0] / window_s if window_s > 0 else 0.0
-                drops = sum(total for _, total in camera.dropped.values())
+                drops = sum(count[1] for cause, count in camera.dropped.items() if cause not in AS_CONFIGURED)
                 p95_ms = own.quantile(0.95)
                 cameras[camera.name] = CameraState(camera.frames_in[0] > 0, fps, p95_ms, drops)
         if report.box is not None and report.box.board is not None:

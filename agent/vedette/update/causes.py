@@ -43,6 +43,7 @@ class Cause(str, Enum):
     ROLLBACK_ATTACK = "rollback_attack"
     BAD_SIGNATURE = "bad_signature"
     BAD_METADATA = "bad_metadata"
+    BLOB_MISSING = "blob_missing"  # signed, and nowhere to be had
     TIME_UNTRUSTED = "time_untrusted"
     WRONG_DEVICE = "wrong_device"
     SUPERSEDED = "superseded"

@@ -108,10 +108,11 @@ class Fetching:
             return disk_failed(error, manifest)
         except (NotFoundError, BadInputError) as error:
             files = () if current is None else current.files
-            return ev.FetchLost(files, fetched_bytes=meter.moved_bytes, detail=error.cause)
+            cause = Cause.BLOB_MISSING if isinstance(error, NotFoundError) else Cause.BAD_METADATA
+            return ev.FetchLost(files, cause, meter.moved_bytes, error.cause)
         except UnavailableError as error:
             if isinstance(error, TruncatedError) and current is not None and current.is_delta:
-                return ev.FetchLost(current.files, fetched_bytes=meter.moved_bytes, detail=error.cause)
+                return ev.FetchLost(current.files, Cause.BAD_METADATA, meter.moved_bytes, error.cause)
             return ev.FetchStalled(meter.moved_bytes, error.retry_after_s, error.cause)
         finally:
             self.moved_bytes, self.fault = 0, ""

@@ -97,7 +97,7 @@ class FetchLost(Event, frozen=True):
     """Blobs of these files will not come: they are gone, or grew past their signed size."""
 
     files: tuple[int, ...]
-    cause: Cause = Cause.BAD_METADATA
+    cause: Cause
     fetched_bytes: int = 0
     detail: str = ""
 

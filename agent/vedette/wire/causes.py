@@ -30,6 +30,9 @@ class FailCause(str, Enum):
     UNDELIVERED = "undelivered"  # answered, but the answer did not reach its reader; so no line says it
 
 
+# What the owner asked for is no loss: beyond `fps` no frame was ever wanted.
+AS_CONFIGURED = frozenset({DropCause.RATE.value})
+
 # Drops that the source counts in the ring's header; the position is the ABI.
 SOURCE_DROPS: tuple[DropCause, ...] = (
     DropCause.RATE,

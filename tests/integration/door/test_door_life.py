@@ -200,10 +200,31 @@ def test_a_bodys_share_of_memory_is_bounded_over_all_requests(tmp_path: Path) ->
             for _ in range(4):
                 held = stack.enter_context(connect(daemon.url))
                 send_request(held, "POST", "/v2/models/redness/infer", headers={"Content-Length": "1000"})
-            until(lambda: door_figures(daemon.url, "held_bytes") == [4000], "four bodies are on their way")
+                held.sendall(b" " * 990)
+            until(lambda: door_figures(daemon.url, "held_bytes") == [3960], "four bodies are on their way")
             answer = ask(daemon.url, "/v2/models/redness/infer", body=b"{}" * 50)
             assert (answer.status, answer.headers["retry-after"]) == (503, "1")
         until(lambda: door_figures(daemon.url, "held_bytes") == [0], "what they held is free")
+
+
+def test_who_only_announces_bodies_keeps_nobody_out(tmp_path: Path) -> None:
+    """Twenty heads without a byte of body hold no memory, and end as stuck while others are answered."""
+    with FakeDaemon(tmp_path, max_body_bytes=1000, body_pause_s=0.3) as daemon:
+        daemon.lend_ring()
+        until(lambda: ask(daemon.url, "/readyz").status == 200, "the door is ready")
+        binary = {"Content-Length": "1000", "Inference-Header-Content-Length": "100"}
+        with contextlib.ExitStack() as stack:
+            announced = []
+            for number in range(20):
+                held = stack.enter_context(connect(daemon.url))
+                extra = binary if number % 2 else {"Content-Length": "1000"}
+                send_request(held, "POST", "/v2/models/redness/infer", headers=extra)
+                announced.append(held)
+            assert ask(daemon.url, "/v2/models/redness/infer", body=b"{}" * 50).status == 400
+            for held in announced:
+                stuck = read_answer(held)
+                assert (stuck.status, stuck.error) == (408, "nothing of the body came for 0.3 s")
+        until(lambda: door_figures(daemon.url, "held_bytes") == [0], "nothing is held")
 
 
 # Its bond with the daemon ---------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,6 +10,7 @@ from tests.stubs.brokers import Mosquitto
 from tests.stubs.mqtt_waiting import Connections, await_event, connected, deliver
 from tests.stubs.running import REPOSITORY
 
+from vedette.link.home_assistant import HomeAssistant, HomeState
 from vedette.mqtt.port import Arrived, Outgoing, Subscription
 from vedette.wire.topics import BLOCK_REQUESTS, DeviceTopics, announcements
 
@@ -113,3 +115,27 @@ def test_a_block_server_hears_requests_and_answers_them(connections: Connections
     assert await_event(server, Arrived).topic == MINE.block_request
     assert deliver(server, Outgoing(MINE.block_data, b"this")) == ""
     assert await_event(device, Arrived).payload == b"this"
+
+
+def test_with_the_lines_for_home_assistant_a_device_is_described_and_its_dashboard_changes_nothing(
+    connections: Connections, tmp_path: Path
+) -> None:
+    """The rules that are commented out, as somebody would have them who wants them; one id has a dot."""
+    dotted = DeviceTopics.of("plant", "cam.7")
+    rules = re.sub(r"^# (pattern|user|topic) ", r"\1 ", ACL.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    acl = tmp_path / "home.acl"
+    acl.write_text(rules, encoding="utf-8")
+    users = dict.fromkeys((*USERS, "cam.7", "homeassistant"), PASSWORD)
+    with Mosquitto(tmp_path / "broker", acl=acl, users=users) as broker:
+        home = _user(connections, broker, "homeassistant", "homeassistant/#", "vedette/1/#")
+        for name, topics in (("cam-7", MINE), ("cam.7", dotted)):
+            described = HomeAssistant(topics, agent="1", cameras=["front"])
+            device = _user(connections, broker, name)
+            assert deliver(device, described.discovery()) == ""
+            assert await_event(home, Arrived).topic == described.discovery_topic
+            assert deliver(device, described.state(HomeState(fps=1.0, drops=0))) == ""
+            assert await_event(home, Arrived).topic == described.state_topic
+            assert deliver(device, Outgoing(topics.status, b"{}")) == ""
+            assert await_event(home, Arrived).topic == topics.status
+        assert deliver(home, Outgoing(MINE.command("ping"), b"{}")) == "Not authorized"
+        assert deliver(home, Outgoing("homeassistant/device/cam-7/config", b"")) == "Not authorized"

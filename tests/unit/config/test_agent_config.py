@@ -304,7 +304,7 @@ def test_no_key_of_a_later_stage_is_accepted() -> None:
 def test_every_example_is_good(example: Path) -> None:
     config = load_config(example, {"CAMERA_PASSWORD": "x"})
     assert config.notes == ()
-    assert config.cameras
+    assert config.cameras or config.http
     assert Path(config.model.factory).resolve() == EXAMPLES.parents[1] / "models" / "person"
 
 

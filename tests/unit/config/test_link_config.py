@@ -52,6 +52,7 @@ def test_a_password_comes_from_the_environment() -> None:
         (STATE + "http: {listen: '0.0.0.0:80'}", "can be reached by others"),
         (STATE + "http: {listen: '192.168.1.4:80'}", "can be reached by others"),
         (STATE + "http: {listen: 'unix:relative'}", "expected"),
+        (STATE + "http: {listen: 'unix:/" + "d" * 107 + "'}", "has 108 bytes; a socket's may have 107"),
         (STATE + "limits: {ring_memory: 40MB}\nhttp: {}", "8 waiting requests of 6,220,800 bytes are"),
         ("http: {}", "needs `state_dir` or `control.socket`"),
         (STATE + "telemetry: {max_report: 100B}", "1KiB to 256KiB"),

@@ -182,13 +182,15 @@ def test_nan_in_a_raw_answer_is_the_clients_affair(tmp_path: Path) -> None:
 
 
 def test_whoever_gave_the_frames_is_told_by_the_worker_and_the_daemon_only_counts(tmp_path: Path) -> None:
-    """Until he is gone: then the answers go by the daemon again."""
+    """Not of frames that somebody else gave before; when he is gone, answers go by the daemon again."""
     bench = Bench(stub_bundle(tmp_path / "bundle"))
     asker_end, worker_end = channel_pair()
     asker: Channel[Answers] = Channel(asker_end, Answers)
-    bench.control.send(AnswerTo("front"), [worker_end.fileno()])
+    bench.control.send(AnswerTo("front", since_seq=1), [worker_end.fileno()])
     bench.worker._obey()
     worker_end.close()
+    bench.publish()
+    assert not bench.answer().told
     bench.publish()
     told = bench.answer()
     received = asker.receive(1.0)

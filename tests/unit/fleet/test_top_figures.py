@@ -81,6 +81,7 @@ def window(
     end_s: float | None = None,
     total: int | None = None,
     dropped: int = 0,
+    above_rate: int = 0,
     model: ReportedModel = MODEL,
     utc_s: float = 0.0,
     trusted: bool = True,
@@ -90,9 +91,9 @@ def window(
     end_s = 60.0 * seq if end_s is None else end_s
     camera = CameraFigures(
         "front",
-        (count + dropped, (total or count) + dropped),
+        (count + dropped + above_rate, (total or count) + dropped + above_rate),
         (count, total or count),
-        {"stale": (dropped, dropped)} if dropped else {},
+        {cause: (frames, frames) for cause, frames in (("stale", dropped), ("rate", above_rate)) if frames},
     )
     empty = sketch_of([]).histogram()
     stages = stages_of(empty, empty, empty, empty, empty, sketch_of(values_ms).histogram())
@@ -132,6 +133,15 @@ def test_a_report_that_comes_twice_counts_once() -> None:
     assert (row.latency.count, row.throughput.ok, row.throughput.dropped) == (60, 60, 2)
     assert row.losses == {"stale": 2}
     assert row.repeated == 2
+
+
+def test_frames_that_nobody_wanted_are_no_loss() -> None:
+    """Of a camera of 30 frames a second whose owner asked for 15, half are not lost."""
+    fleet = Fleet()
+    fleet.report(window([10.0] * 60, dropped=1, above_rate=61))
+    row = fleet.row("a")
+    assert (row.throughput.frames_in, row.throughput.ok, row.throughput.dropped) == (61, 60, 1)
+    assert row.losses == {"stale": 1}
 
 
 def test_parts_of_one_report_are_one_window() -> None:

@@ -151,7 +151,7 @@ def test_a_body_that_is_too_large_loses_parts_in_order_and_says_which(room_bytes
 
 
 def test_a_body_that_cannot_fit_is_an_error() -> None:
-    with pytest.raises(UnavailableError, match="the broker takes 10"):
+    with pytest.raises(UnavailableError, match="the broker has room for 10"):
         shrink({"id": 1, "must": "x" * 100}, (("log",),), 10)
 
 

@@ -35,7 +35,7 @@ def flip(blob: Path) -> None:
 
 HARMS: dict[str, tuple[Callable[[Path], None], Cause]] = {
     "a bit flipped": (flip, Cause.HASH_MISMATCH),
-    "gone": (lambda blob: blob.unlink(), Cause.BAD_METADATA),
+    "gone": (lambda blob: blob.unlink(), Cause.BLOB_MISSING),
 }
 
 

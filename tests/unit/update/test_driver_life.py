@@ -118,7 +118,7 @@ def test_a_missing_full_encoding_is_one_clear_failure(box: Box) -> None:
     manifest = box.offer(1)
     box.gone(box.publisher.blob_of(manifest, "weights.bin", EncodingKind.FULL).name)
     report = box.until_result()
-    assert (report.result, report.cause) == (Result.FAILED_NO_CHANGE, Cause.BAD_METADATA)
+    assert (report.result, report.cause) == (Result.FAILED_NO_CHANGE, Cause.BLOB_MISSING)
     assert box.serving == "0"
     box.look().look()
     asked = len(box.fetcher.requests)

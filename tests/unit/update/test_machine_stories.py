@@ -92,8 +92,8 @@ def test_a_delta_against_the_wrong_base_falls_back_to_full_in_the_same_cycle() -
 def test_a_full_file_that_is_gone_is_one_clear_error_and_tried_again_later() -> None:
     """Case 38: full answers 404, which an edge of a CDN may say of what the origin has."""
     box = box_in(Phase.FETCH)
-    box.see(ev.FetchLost((0,)), ev.FetchLost((0,)))
-    assert box.results() == [("failed_no_change", Cause.BAD_METADATA)]
+    box.see(ev.FetchLost((0,), Cause.BLOB_MISSING), ev.FetchLost((0,), Cause.BLOB_MISSING))
+    assert box.results() == [("failed_no_change", Cause.BLOB_MISSING)]
     assert box.record.report is not None
     assert box.record.report.undelivered
     box.see(ev.ReportStored(), POLL, offer(mark=2))
@@ -463,7 +463,7 @@ def test_a_release_of_many_files_stays_within_the_budget() -> None:
     """Files go through the phases together, so their number costs no transitions."""
     files = tuple(FileProgress(DELTA, FULL) for _ in range(200))
     box = box_in(Phase.PLAN)
-    box.see(ev.Planned(files, 1 << 20), ev.FetchLost(tuple(range(50))), ev.Fetched())
+    box.see(ev.Planned(files, 1 << 20), ev.FetchLost(tuple(range(50)), Cause.BLOB_MISSING), ev.Fetched())
     box.see(ev.PatchesBad(tuple(range(50, 100))), ev.Fetched(), ev.PatchesGood())
     box.see(ev.ApplyFailed(tuple(range(100, 150)), Cause.BASE_MISMATCH), ev.Fetched(), ev.PatchesGood())
     box.see(ev.Applied(), ev.OutputsBad(tuple(range(150, 200))), *[event for event, _ in PATH[3:]])

@@ -21,7 +21,7 @@ SAMPLES: dict[type[ev.Event], ev.Event] = {
     ev.Planned: ev.Planned((FileProgress(0, 0),), 10),
     ev.PlanDeferred: ev.PlanDeferred("too hot", 60.0),
     ev.PlanRefused: ev.PlanRefused(Cause.WRONG_DEVICE),
-    ev.FetchLost: ev.FetchLost((0,)),
+    ev.FetchLost: ev.FetchLost((0,), Cause.BLOB_MISSING),
     ev.PatchesBad: ev.PatchesBad((0,)),
     ev.ApplyFailed: ev.ApplyFailed((0,), Cause.BASE_MISMATCH),
     ev.OutputsBad: ev.OutputsBad((0,)),

@@ -251,17 +251,27 @@ function show(state) {
   showCameras(state);
 }
 
+// What stands there is what was; it must not pass for what is.
+function showStale(why, seen) {
+  badge(byId("ready"), "no connection", "bad");
+  const ago = seen ? `; what stands below was so ${duration((performance.now() - seen) / 1000)} ago` : "";
+  byId("trouble").textContent = `the agent does not answer: ${why}${ago}`;
+  byId("trouble").hidden = false;
+  document.querySelector("main").classList.add("stale");
+  if (!seen) byId("no-cameras").textContent = UNKNOWN;
+}
+
 async function watch() {
-  for (;;) {
+  for (let seen = 0; ;) {
     if (!document.hidden) {
       try {
         const answer = await fetch("/preview/state", { signal: AbortSignal.timeout(TIMEOUT_MS) });
         if (!answer.ok) throw new Error((await answer.json()).error);
         show(await answer.json());
+        document.querySelector("main").classList.remove("stale");
+        seen = performance.now();
       } catch (error) {
-        badge(byId("ready"), "no connection", "bad");
-        byId("trouble").textContent = `the agent does not answer: ${error.message}`;
-        byId("trouble").hidden = false;
+        showStale(error.message, seen);
       }
     }
     await pause(STATE_EVERY_MS);
