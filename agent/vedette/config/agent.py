@@ -16,7 +16,6 @@ from msgspec import Meta
 from vedette.config.camera import CameraConfig, home_problems, is_path
 from vedette.config.credentials import has_written_password
 from vedette.config.document import parse_document
-from vedette.config.escalation import EscalationConfig
 from vedette.config.link import HttpConfig, MqttConfig, TelemetryConfig
 from vedette.config.notation import Name, Seconds, SizeBytes, expand_variables
 from vedette.config.updates import ControlConfig, UpdateConfig
@@ -140,7 +139,6 @@ class AgentDocument(msgspec.Struct, frozen=True, kw_only=True):
     mqtt: MqttConfig | None = None
     telemetry: TelemetryConfig = TelemetryConfig()
     http: HttpConfig | None = None
-    escalation: EscalationConfig | None = None
     control: ControlConfig = ControlConfig()
 
     @classmethod
@@ -251,7 +249,6 @@ def parse_config(text: str, *, origin: Path, environ: Mapping[str, str]) -> Agen
         mqtt=None if document.mqtt is None else document.mqtt.rooted(rooted),
         telemetry=document.telemetry,
         http=document.http,
-        escalation=None if document.escalation is None else document.escalation.rooted(rooted),
         control=ControlConfig(None if document.control.socket is None else rooted(document.control.socket)),
         origin=origin,
         notes=tuple(notes),

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from vedette.config.yaml_tree import Problem
 
-_TARGET = re.compile(r"(\d{1,3}(?:\.\d+)?)\s*%\s*of\s+cloud")
-_SHARE = re.compile(r"(\d{1,3}(?:\.\d+)?)\s*%")
+_TARGET = re.compile(r"(\d{1,3}(?:\.\d+)?)\s*%\s*of\s+cloud", re.ASCII)
+_SHARE = re.compile(r"(\d{1,3}(?:\.\d+)?)\s*%", re.ASCII)
 
 
 def parse_target(value: object) -> float:
