@@ -23,8 +23,8 @@ from vedette.errors import (
     TruncatedError,
     UnavailableError,
 )
-from vedette.update.http_headers import parse_content_range, parse_length, parse_retry_after, strong_tag
-from vedette.update.http_watchdog import Watchdog, WatchedAdapter
+from vedette.http.headers import parse_content_range, parse_length, parse_retry_after, strong_tag
+from vedette.http.watchdog import Watchdog, WatchedAdapter
 from vedette.update.interruption import Interruption, interrupted
 
 if TYPE_CHECKING:

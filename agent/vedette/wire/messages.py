@@ -69,10 +69,18 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Escalation(msgspec.Struct, frozen=True):
-    """The single outcome of an escalation."""
+    """The single outcome of an escalation; the words are those of `wire.escalation`.
+
+    `took_ms` is from the local answer to the outcome. `model` is the large
+    model's name, `said` its own word where that could not be mapped.
+    """
 
     outcome: Literal["answered", "agreed", "declined", "expired", "failed"]
     cause: str | UnsetType = UNSET
+    reason: Literal["uncertain", "audit"] | UnsetType = UNSET
+    took_ms: float | UnsetType = UNSET
+    model: str | UnsetType = UNSET
+    said: str | UnsetType = UNSET
 
 
 class Result(msgspec.Struct, frozen=True):

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 MAX_RETRY_AFTER_S = 3600.0
-_CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)")
-_SECONDS = re.compile(r"\d{1,19}(\.\d*)?")
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)", re.ASCII)
+_SECONDS = re.compile(r"\d{1,19}(\.\d*)?", re.ASCII)
 _STRONG_TAG = re.compile(r'"[\x21\x23-\x7e]{1,256}"')
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vedette.update.http_headers import (
+from vedette.http.headers import (
     MAX_RETRY_AFTER_S,
     ContentRange,
     parse_content_range,

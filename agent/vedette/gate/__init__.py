@@ -1,0 +1,1 @@
+"""When to trust the small model: scores, thresholds with a guarantee, budgets, audits, drift. Pure."""

@@ -1,0 +1,71 @@
+"""How often the local answers agree with the large model's, without bias. Pure.
+
+Frames that were escalated are the hard ones: their mean alone says too little. The audit's frames were drawn
+before anybody looked, each with a known probability, so that each stands for 1 / probability frames (Horvitz
+and Thompson, "A generalization of sampling without replacement from a finite universe", JASA 47, 1952).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from vedette.gate.binomial import wilson_interval
+
+
+class Agreement(NamedTuple):
+    """A share with its 95 % interval; `audits` is how many frames of the kept ones it rests on."""
+
+    share: float
+    low: float
+    high: float
+    audits: int
+
+
+class AgreementTally:
+    """Counts of one window; `local` agreement, and that of what the box answers with corrections."""
+
+    def __init__(self) -> None:
+        self._frames = 0
+        self._corrected = 0
+        self._weight = 0.0
+        self._weight_squared = 0.0
+        self._agreed = 0.0
+        self._audits = 0
+
+    def frame(self, *, corrected: bool) -> None:
+        """A frame was answered; `corrected`: by the large model in the end, so that they agree."""
+        self._frames += 1
+        self._corrected += corrected
+
+    def audit(self, *, agreed: bool, inclusion: float) -> None:
+        """An audit of a frame that was, or would have been, kept locally.
+
+        Raises:
+            ValueError: It could not have been drawn.
+        """
+        if not 0.0 < inclusion <= 1.0:
+            raise ValueError(f"an audit drawn with probability {inclusion}")
+        weight = 1.0 / inclusion
+        self._weight += weight
+        self._weight_squared += weight * weight
+        self._agreed += weight * agreed
+        self._audits += 1
+
+    def estimate(self) -> Agreement | None:
+        """Of what the box answers; None before any audit.
+
+        With unequal weights the interval is that of the effective number of samples (Kish, 1965).
+        """
+        if not self._audits:
+            return None
+        effective = self._weight**2 / self._weight_squared
+        kept = self._agreed / self._weight
+        low, high = wilson_interval(kept * effective, effective)
+        away = self._corrected / self._frames if self._frames else 0.0
+        share, low, high = (away + (1.0 - away) * value for value in (kept, low, high))
+        return Agreement(share, low, high, self._audits)
+
+
+def held_epsilon(epsilon: float, unmet: int, frames: int) -> float:
+    """What is left of a promise: it does not cover frames that were to be escalated and were not."""
+    return min(1.0, epsilon + (unmet / frames if frames else 0.0))

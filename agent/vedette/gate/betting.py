@@ -1,0 +1,69 @@
+"""A threshold with a promise for losses between 0 and 1, such as 1 - F1 of boxes. Pure.
+
+The betting bound of Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting" (JRSS
+B 86, 2024), as used for risk control by Bates et al. (2021): whoever bets against "the mean loss is above
+epsilon" grows rich with a chance of at most delta if it is.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def mean_is_at_most(losses: NDArray[Any], epsilon: float, delta: float) -> bool:
+    """Whether the samples prove that the mean loss is at most `epsilon`, with probability 1 - `delta`.
+
+    Args:
+        losses: (samples,), each 0 to 1, in an order that has nothing to do with their values.
+        epsilon: Above 0, below 1.
+        delta: The chance of being wrong.
+    """
+    values = np.asarray(losses, np.float64)
+    count = values.size
+    if not count:
+        return False
+    seen = np.arange(1, count + 1)
+    means = (0.5 + np.cumsum(values)) / (seen + 1)
+    variances = (0.25 + np.cumsum((values - means) ** 2)) / (seen + 1)
+    before = np.concatenate(([0.25], variances[:-1]))
+    stakes = np.minimum(1.0, np.sqrt(2 * math.log(1 / delta) / (count * before)))
+    wealth = np.cumsum(np.log1p(-stakes * (values - epsilon)))
+    return bool(wealth.max() > math.log(1 / delta))
+
+
+def error_threshold(
+    uncertainties: NDArray[Any], losses: NDArray[Any], *, epsilon: float, delta: float
+) -> float | None:
+    """Keep what is at most this uncertain: the mean loss of what is kept, over all frames, is <= `epsilon`.
+
+    Args:
+        uncertainties: (samples,), what the gate ranks by.
+        losses: (samples,), 0 to 1, of answering locally; in random order.
+        epsilon: The mean loss that may be.
+        delta: The chance of breaking the promise.
+
+    Returns:
+        None where not even keeping the surest frame can be promised.
+    """
+    uncertainties = np.asarray(uncertainties, np.float64)
+    levels = np.unique(uncertainties)
+
+    def proven(level: float) -> bool:
+        return mean_is_at_most(np.where(uncertainties <= level, losses, 0.0), epsilon, delta)
+
+    if not levels.size or not proven(float(levels[0])):
+        return None
+    low, high = 0, levels.size - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if proven(float(levels[middle])):
+            low = middle
+        else:
+            high = middle - 1
+    return float(levels[low])

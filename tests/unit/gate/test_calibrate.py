@@ -1,0 +1,198 @@
+"""From audits to a threshold, how well the box agrees, when the world changed, and what a call is worth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vedette.gate.agreement import AgreementTally, held_epsilon
+from vedette.gate.calibrate import AuditedBoxes, Promise, calibrate_boxes, calibrate_classes
+from vedette.gate.confidence import scores_of
+from vedette.gate.cost import is_worth_it, rising_steps
+from vedette.gate.drift import Adwin, PageHinkley
+from vedette.gate.setting import GateMode, Score
+from vedette.wire.escalation import Guarantee
+
+Array = np.ndarray[Any, np.dtype[Any]]
+RNG = np.random.default_rng(17)
+
+
+def audits(count: int) -> tuple[Array, Array, Array]:
+    """Logits of five classes, twice too sure; the local answers, and a large model that knows the truth."""
+    truth = RNG.integers(0, 5, count)
+    logits = RNG.normal(0, 1.2, (count, 5))
+    logits[np.arange(count), truth] += 3.0
+    return 4 * logits, logits.argmax(axis=1), truth
+
+
+# Calibration ------------------------------------------------------------------------------------------------
+
+
+def test_a_calibration_promises_what_holds_on_other_frames() -> None:
+    logits, local, cloud = audits(2000)
+    scenes = [str(n) for n in range(2000)]
+    found = calibrate_classes(logits, local, cloud, scenes, promise=Promise(0.02))
+    assert (found.mode, found.guarantee) == (GateMode.CALIBRATED, Guarantee.AGREEMENT)
+    assert (found.samples, found.needed) == (1600, 149)
+    logits, local, cloud = audits(20_000)
+    kept = scores_of(logits, Score.MAX_SOFTMAX, found.temperature) >= found.threshold
+    assert float((kept & (local != cloud)).mean()) <= 0.02
+    assert float(kept.mean()) > 0.5
+    assert found.temperature > 1.5  # it was too sure
+
+
+def test_too_few_audits_are_no_calibration_and_that_is_said() -> None:
+    logits, local, cloud = audits(148)
+    found = calibrate_classes(logits, local, cloud, [str(n) for n in range(148)], promise=Promise(0.02))
+    assert (found.mode, found.guarantee) == (GateMode.UNCALIBRATED, Guarantee.NONE)
+    assert (found.threshold, found.samples, found.needed) == (0.98, 148, 149)
+    empty = calibrate_classes(logits[:0], local[:0], cloud[:0], [], promise=Promise(0.02))
+    assert (empty.mode, empty.samples) == (GateMode.UNCALIBRATED, 0)
+
+
+def test_near_duplicates_of_one_scene_count_once() -> None:
+    """A thousand frames of a parked car are one observation: 27 to 41 % of promises broke otherwise."""
+    logits, local, cloud = audits(1000)
+    found = calibrate_classes(
+        logits, local, cloud, [f"scene {n % 50}" for n in range(1000)], promise=Promise(0.02)
+    )
+    assert (found.mode, found.samples) == (GateMode.UNCALIBRATED, 50)
+
+
+def test_a_large_model_that_names_no_class_of_ours_disagrees() -> None:
+    logits, local, _ = audits(500)
+    found = calibrate_classes(
+        logits, local, np.full(500, -1), [str(n) for n in range(500)], promise=Promise(0.05)
+    )
+    assert found.mode is GateMode.CALIBRATED
+    kept = scores_of(logits, Score.MAX_SOFTMAX, found.temperature) >= found.threshold
+    assert float(kept.mean()) <= 0.05
+
+
+def test_a_selective_promise_bounds_errors_among_what_is_kept() -> None:
+    logits, local, cloud = audits(3000)
+    found = calibrate_classes(
+        logits, local, cloud, [str(n) for n in range(3000)], promise=Promise(0.05, selective=True)
+    )
+    assert found.guarantee is Guarantee.SELECTIVE
+    logits, local, cloud = audits(20_000)
+    kept = scores_of(logits, Score.MAX_SOFTMAX, found.temperature) >= found.threshold
+    assert float((local != cloud)[kept].mean()) <= 0.05
+
+
+def test_a_detector_is_calibrated_on_its_boxes() -> None:
+    """Each frame has up to four objects, seen the better the higher the score."""
+
+    def frames(count: int) -> list[AuditedBoxes]:
+        made = []
+        for _ in range(count):
+            scores = RNG.beta(3, 1, RNG.integers(0, 5))
+            hits = RNG.random(scores.size) < scores
+            kept = scores >= 0.5
+            wrong, missed = int((kept & ~hits).sum()), int((~kept & hits).sum())
+            right = int((kept & hits).sum())
+            loss = 0.0 if right + wrong + missed == 0 else 1 - 2 * right / (2 * right + wrong + missed)
+            boxes = tuple((float(s), 0, bool(h)) for s, h in zip(scores, hits, strict=True))
+            made.append(AuditedBoxes(boxes, loss))
+        return made
+
+    found = calibrate_boxes(frames(1200), [str(n) for n in range(1200)], Promise(0.1), 0.5)
+    assert (found.mode, found.guarantee) == (GateMode.CALIBRATED, Guarantee.AGREEMENT)
+    assert calibrate_boxes([], [], Promise(0.1), 0.5).mode is GateMode.UNCALIBRATED
+    with pytest.raises(ValueError, match="selective"):
+        calibrate_boxes([], [], Promise(0.1, selective=True), 0.5)
+
+
+# Agreement --------------------------------------------------------------------------------------------------
+
+
+def test_audits_with_unequal_odds_are_weighed_by_them() -> None:
+    """A burst of audits in a bad hour must not make the whole day look bad."""
+    tally = AgreementTally()
+    assert tally.estimate() is None
+    for number in range(10_000):
+        bad_hour = number >= 9000
+        inclusion = 0.1 if bad_hour else 0.02
+        tally.frame(corrected=False)
+        if RNG.random() < inclusion:
+            tally.audit(agreed=bool(RNG.random() < (0.5 if bad_hour else 0.95)), inclusion=inclusion)
+    found = tally.estimate()
+    assert found is not None
+    assert found.share == pytest.approx(0.905, abs=0.06)
+    assert found.low < 0.905 < found.high
+
+
+def test_frames_that_the_large_model_answered_agree_with_it() -> None:
+    tally = AgreementTally()
+    for number in range(100):
+        tally.frame(corrected=number < 40)
+    for number in range(20):
+        tally.audit(agreed=number < 15, inclusion=0.2)
+    found = tally.estimate()
+    assert found is not None
+    assert found.share == pytest.approx(0.4 + 0.6 * 0.75)
+    assert found.audits == 20
+    with pytest.raises(ValueError, match="probability 0"):
+        tally.audit(agreed=True, inclusion=0.0)
+
+
+def test_what_was_not_asked_for_want_of_money_is_taken_off_the_promise() -> None:
+    assert held_epsilon(0.02, 30, 1000) == pytest.approx(0.05)
+    assert held_epsilon(0.02, 0, 0) == 0.02
+
+
+# Drift ------------------------------------------------------------------------------------------------------
+
+
+def test_a_drop_of_confidence_is_seen_within_300_frames_and_nothing_in_clean_ones() -> None:
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        adwin = Adwin()
+        assert not any(adwin.add(value) for value in rng.beta(8, 1, 12_000))
+        seen = next(n for n, value in enumerate(rng.beta(3, 2, 300)) if adwin.add(value))
+        assert seen < 300
+
+
+def test_the_window_grows_while_nothing_changes_and_is_right_about_itself() -> None:
+    values = np.random.default_rng(2).random(5000)
+    adwin = Adwin()
+    for value in values:
+        adwin.add(float(value))
+    assert adwin.width == 5000
+    assert adwin.mean == pytest.approx(float(values.mean()))
+    assert adwin._deviations / 5000 == pytest.approx(float(values.var()), rel=1e-6)
+    assert sum(map(len, adwin._rows)) <= 6 * 13
+
+
+def test_swapped_labels_are_seen_in_audits_and_chance_is_not() -> None:
+    """Errors of 3 % become errors of 60 %: confidence sees nothing of that."""
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        detector = PageHinkley()
+        assert not any(detector.add(error) for error in rng.random(240) < 0.03)
+        assert any(detector.add(error) for error in rng.random(80) < 0.6)
+
+
+# Cost -------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=80))
+def test_steps_rise_and_keep_the_mean(samples: list[tuple[float, bool]]) -> None:
+    scores, right = np.array([s for s, _ in samples]), np.array([r for _, r in samples])
+    steps = rising_steps(scores, right)
+    assert (np.diff(steps.values) >= 0).all()
+    assert (np.diff(steps.starts) >= 0).all()
+    assert 0.0 <= steps.at(0.5) <= 1.0
+
+
+def test_a_call_is_made_where_it_is_worth_its_price() -> None:
+    scores = np.linspace(0, 1, 1000)
+    steps = rising_steps(scores, np.random.default_rng(1).random(1000) < scores)
+    assert is_worth_it(0.2, steps, 0.95, value=0.01, price=0.002)
+    assert not is_worth_it(0.9, steps, 0.95, value=0.01, price=0.002)
+    with pytest.raises(ValueError, match="no samples"):
+        rising_steps(np.array([]), np.array([]))
