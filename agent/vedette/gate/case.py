@@ -9,8 +9,6 @@ from vedette.wire.messages import Detection, Result
 
 # Room behind the pixels of a slot for the packed case: 1,000 logits are 4 KB, 300 boxes about 30 KB.
 CASE_BYTES = 96 << 10
-# Candidates below a detector's threshold carry the misses that are to be expected; below this they are noise.
-CANDIDATE_FLOOR = 0.05
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,7 +16,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     `result` is the local answer as it went out. `logits` are the classes' real logits, float32 little-endian
     (log probabilities where the model gives probabilities); empty for detections, which have `candidates`:
-    boxes after NMS down to CANDIDATE_FLOOR, best first, those of the answer among them. `setting` is the
+    those of `vision.evidence.Candidates`, best first, those of the answer among them. `setting` is the
     number of the GateSetting that judged. `urgent`: its camera never waits.
     """
 
