@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import struct
+
 import msgspec
 
+from vedette.errors import BadInputError
 from vedette.wire.escalation import Guarantee, Reason
 from vedette.wire.messages import Detection, Result
 
@@ -31,3 +34,37 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     logits: bytes = b""
     candidates: tuple[Detection, ...] = ()
     urgent: bool = False
+
+
+_SIZE = struct.Struct("<I")
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Case)
+
+
+def pack_case(case: Case) -> bytes:
+    """What lies behind a frame's pixels: the size, then the case.
+
+    Raises:
+        BadInputError: It has no room there.
+    """
+    packed = _encoder.encode(case)
+    if len(packed) + _SIZE.size > CASE_BYTES:
+        raise BadInputError(f"a case of {len(packed):,} bytes; {CASE_BYTES:,} is the room for one")
+    return _SIZE.pack(len(packed)) + packed
+
+
+def unpack_case(behind: memoryview) -> Case:
+    """The case that lies behind a frame's pixels.
+
+    Raises:
+        BadInputError: There is none, or it is damaged.
+    """
+    if len(behind) < _SIZE.size:
+        raise BadInputError("no room for a case behind the pixels")
+    (size,) = _SIZE.unpack_from(behind)
+    if size > len(behind) - _SIZE.size:
+        raise BadInputError(f"a case of {size:,} bytes in {len(behind):,}")
+    try:
+        return _decoder.decode(behind[_SIZE.size : _SIZE.size + size])
+    except msgspec.DecodeError as error:
+        raise BadInputError(f"a damaged case: {error}") from error
