@@ -1,4 +1,4 @@
-"""Hands frames that the large model is to see to whoever asks it: by a ring of their own, never waited for."""
+"""Hands frames that the large model is to see to whoever asks it, by a ring of their own; never waits."""
 
 from __future__ import annotations
 

@@ -6,8 +6,10 @@ import msgspec
 
 from vedette.engine.port import OnFallback
 from vedette.engine.priority import Pace
+from vedette.gate.setting import GateSetting
 from vedette.vision.tensors import TensorInfo
 from vedette.wire.causes import DropCause
+from vedette.wire.escalation import Reason
 from vedette.wire.messages import AcceleratorReport, ModelRef, Result, SelfTest
 
 
@@ -61,11 +63,21 @@ class AnswerTo(msgspec.Struct, frozen=True, tag=True):
     since_seq: int = 0
 
 
+class SetGate(msgspec.Struct, frozen=True, tag=True):
+    """Judge answers by this setting from now on; one for another model file is ignored."""
+
+    setting: GateSetting
+
+
+class CasesTo(msgspec.Struct, frozen=True, tag=True):
+    """Put frames that the large model is to see into the ring whose descriptors come along."""
+
+
 class Stop(msgspec.Struct, frozen=True, tag=True):
     """Finish the frame in hand and exit 0."""
 
 
-ToWorker = Attach | Detach | AnswerTo | Stop
+ToWorker = Attach | Detach | AnswerTo | SetGate | CasesTo | Stop
 
 
 class Progress(msgspec.Struct, frozen=True, tag=True):
@@ -120,7 +132,8 @@ class Answered(msgspec.Struct, frozen=True, tag=True):
 
     `shadow`: nobody asked, it is for comparison; `waited_ns` of its time were spent waiting for a CPU.
     `tensor`: the frame was somebody's own input tensor, whose answer says nothing of how good the model is.
-    `told`: whoever gave the frame has the answer already.
+    `told`: whoever gave the frame has the answer already. `asked`: why the large model is to be
+    asked about it, unless an `Unasked` follows.
     """
 
     result: Result
@@ -129,6 +142,14 @@ class Answered(msgspec.Struct, frozen=True, tag=True):
     waited_ns: int = 0
     tensor: bool = False
     told: bool = False
+    asked: Reason | None = None
+
+
+class Unasked(msgspec.Struct, frozen=True, tag=True):
+    """A frame that was to be asked about stays: there is no room for it on its way."""
+
+    camera: str
+    seq: int
 
 
 class Dropped(msgspec.Struct, frozen=True, tag=True):
@@ -139,4 +160,4 @@ class Dropped(msgspec.Struct, frozen=True, tag=True):
     cause: DropCause
 
 
-FromWorkerResults = Answered | Dropped
+FromWorkerResults = Answered | Dropped | Unasked

@@ -16,24 +16,29 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import UNSET
 
+from vedette.clock import SystemClock
 from vedette.engine.attachment import Attachment
 from vedette.engine.messages import (
     Answered,
     Answers,
     AnswerTo,
     Attach,
+    CasesTo,
     Detach,
     Detached,
     Dropped,
     Fatal,
     FromWorkerResults,
     Progress,
+    SetGate,
     ToWorker,
+    Unasked,
     WorkerSpec,
 )
 from vedette.engine.model import load_model
 from vedette.engine.priority import cpu_wait_ns
 from vedette.engine.scheduler import Candidate, Scheduler
+from vedette.engine.worker_gate import WorkerGate, close_all
 from vedette.errors import FrameError, OutOfMemoryError, VedetteError
 from vedette.frame.channel import MAX_MESSAGE_BYTES, Channel, PeerGoneError
 from vedette.frame.lifeline import Pulse, tie_to_parent
@@ -42,7 +47,7 @@ from vedette.frame.reader import RingReader
 from vedette.frame.shadow_reader import ShadowReader
 from vedette.wire.bundle import Task
 from vedette.wire.causes import DropCause, FailCause
-from vedette.wire.messages import Failure, LatencyMs, Result
+from vedette.wire.messages import Escalation, Failure, LatencyMs, Result
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,6 +55,7 @@ if TYPE_CHECKING:
     from vedette.engine.model import Model
     from vedette.engine.priority import CpuPriority
     from vedette.frame.reader import Lease
+    from vedette.gate.setting import Verdict
 
 IDLE_BEAT_S = 0.5
 # How often a shadow looks for frames.
@@ -77,6 +83,7 @@ class Worker:
         self._results = results
         self._pulse = pulse
         self._priority = priority
+        self._gate = WorkerGate(model, SystemClock())
         self._cameras: dict[str, Attachment] = {}
         self._turns: list[Candidate] = []
         self._readers_along: list[ShadowReader] = []
@@ -186,6 +193,10 @@ class Worker:
             self._control.send(Detached(message.camera, taken))
         elif isinstance(message, AnswerTo):
             self._answer_to(message, fds)
+        elif isinstance(message, SetGate):
+            self._gate.use(message.setting)
+        elif isinstance(message, CasesTo):
+            self._gate.cases_to(fds)
         else:
             self._stopping = True
 
@@ -194,8 +205,7 @@ class Worker:
         if camera is not None and len(fds) == 1:
             camera.answer_to(fds[0], message.since_seq)
             return
-        for fd in fds:
-            os.close(fd)
+        close_all(fds)
 
     def _detach(self, name: str) -> int:
         """Forget a camera; the sequence number of the frame taken last, 0 when it is not served here."""
@@ -245,7 +255,9 @@ class Worker:
         model = self._model
         try:
             placement = camera.prepare(lease, model)
-            camera.reader.release()
+            held = self._gate.on and not camera.shadow and placement is not None
+            if not held:
+                camera.reader.release()
             prepared_ns = time.monotonic_ns()
             outputs = model.engine.run()
             inferred_ns = time.monotonic_ns()
@@ -254,6 +266,9 @@ class Worker:
                 if placement is None
                 else model.postprocessor.answer(outputs, placement)
             )
+            judged = None
+            if held and placement is not None:
+                judged = self._gate.judge(camera.camera, answer, outputs, placement)
         except VedetteError as error:
             camera.reader.release()
             self._fail_frame(camera, lease, _fail_cause(error), str(error))
@@ -276,6 +291,7 @@ class Worker:
             answer.detections,
             answer.tensors,
             answer.confidence,
+            escalation=None if judged is None else _declined(judged.verdict),
             latency_ms=LatencyMs(
                 _ms(lease.published_ns - lease.captured_ns),
                 _ms(taken_ns - lease.published_ns),
@@ -289,7 +305,12 @@ class Worker:
         if told:  # whoever asked may wait for this very CPU; the daemon's turn comes after it
             os.sched_yield()
         waited_ns = cpu_wait_ns() - waited_ns if camera.shadow else 0
-        self._send(Answered(result, answered_ns, camera.shadow, waited_ns, placement is None, told))
+        asked = None if judged is None else judged.verdict.reason
+        self._send(Answered(result, answered_ns, camera.shadow, waited_ns, placement is None, told, asked))
+        if judged is not None:  # the answer went first: copying a frame takes as long as a small model
+            if asked is not None and not self._gate.offer(lease, result, judged):
+                self._send(Unasked(camera.camera, lease.seq))
+            camera.reader.release()
 
     def _fail_frame(self, camera: Attachment, lease: Lease, cause: FailCause, detail: str) -> None:
         tensor = lease.frame_format.tensor
@@ -314,7 +335,7 @@ class Worker:
         result = Result(1, camera.camera, seq, captured_ns, ref, task, file or UNSET, failed=failure)
         self._send(Answered(result, time.monotonic_ns(), camera.shadow, tensor=tensor))
 
-    def _send(self, message: Answered | Dropped) -> None:
+    def _send(self, message: Answered | Dropped | Unasked) -> None:
         """Hand a message to the daemon; while its buffer is full no further frame is taken."""
         payload = self._encoder.encode(message)
         if len(payload) > MAX_MESSAGE_BYTES and isinstance(message, Answered):
@@ -324,6 +345,11 @@ class Worker:
             wait = select.poll()
             wait.register(self._results.fileno(), select.POLLOUT)
             wait.poll(SEND_WAIT_S * 1000)
+
+
+def _declined(verdict: Verdict) -> Escalation | None:
+    """What the result says of an unsure answer that nobody is asked about."""
+    return None if verdict.declined is None else Escalation("declined", verdict.declined.value)
 
 
 def _ms(elapsed_ns: int) -> float:

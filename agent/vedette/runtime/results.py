@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import UNSET
 
 from vedette.api.door_messages import DOOR
-from vedette.engine.messages import Answered, FromWorkerResults
+from vedette.engine.messages import Answered, Dropped, FromWorkerResults
 from vedette.errors import BadInputError
 from vedette.frame.channel import Channel, PeerGoneError
 from vedette.runtime.sinks import UndeliveredError
@@ -281,7 +281,7 @@ class ResultsThread(threading.Thread):
                     self._account_answer(message, deliver_ns, delivered=next(delivered))
                 elif self.shadow is not None:
                     self.shadow.add_shadow(message.result, message.waited_ns)
-            else:
+            elif isinstance(message, Dropped):
                 self._drop(message.camera, message.seq - 1, DropCause.SUPERSEDED)
                 self._drop(message.camera, message.seq, message.cause)
 
