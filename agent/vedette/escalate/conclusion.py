@@ -1,4 +1,4 @@
-"""How an escalation ends: the local result again, with what the large model said where that is of use. Pure."""
+"""How an escalation ends: the local result again, with what the large model said where it is of use. Pure."""
 
 from __future__ import annotations
 
