@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from vedette import __version__
 from vedette.api.body import Body
-from vedette.api.deadline import Deadline
+from vedette.api.body_stream import BodyLimits, read_body
 from vedette.api.http_answer import HttpAnswer, json_answer
 from vedette.api.oip import (
     BINARY_TYPE,
@@ -17,7 +17,7 @@ from vedette.api.oip import (
     check_outputs,
     parse_request,
 )
-from vedette.api.refusal import RequestRefusedError, bad_request, not_now, too_large
+from vedette.api.refusal import RequestRefusedError, not_now
 from vedette.api.request_frames import frame_of, is_encoded, is_tensor
 from vedette.api.result_tensors import metadata_of, output_names, outputs_of
 from vedette.errors import InternalError, UnavailableError, VedetteError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
     from concurrent.futures import Executor
 
-    from vedette.api.admission import Admission, Share
+    from vedette.api.admission import Admission
     from vedette.api.door_messages import DoorSpec
     from vedette.api.frame_desk import FrameDesk
     from vedette.api.inquiry import Inquiry
@@ -41,7 +41,6 @@ EXTENSIONS = ("binary_tensor_data",)
 ACCEPTED_TYPES = frozenset({"", JSON_TYPE, BINARY_TYPE})
 # Decoding a small thing takes less time than handing it to another thread.
 SMALL_BYTES = 4096
-MAX_LENGTH_DIGITS = 15
 MAX_READINGS, MAX_READING_BYTES = 64, 2048
 
 
@@ -72,6 +71,7 @@ class InferenceService:
         self._admission = admission
         self._decoding = decoding
         self._clock = clock
+        self._limits = BodyLimits(spec.max_body_bytes, spec.request_timeout_s, spec.body_pause_s)
         self.readings = Readings()
 
     def server_metadata(self) -> HttpAnswer:
@@ -129,7 +129,7 @@ class InferenceService:
         check_type(call.headers)
         asked = Asked(self, described, version, call.headers.get(LENGTH_HEADER))
         with self._admission.room() as share:
-            body = await self._read(call, share)
+            body = await read_body(call.headers, call.stream, self._limits, share)
             result = await asked.submit(body, self._clock.monotonic_ns(), call.gone)
         return asked.answer(result)
 
@@ -188,34 +188,6 @@ class InferenceService:
         self._description.forget()
         if result.failed or version not in {"", result.model.version}:
             raise not_now(f"version {result.model.version!r} took over while the request waited")
-
-    async def _read(self, call: HttpCall, share: Share) -> Body:
-        """All of the body; only what has come is counted, for whoever announces much need not send it.
-
-        Raises:
-            RequestRefusedError: 408, 413 or 503.
-        """
-        limit_bytes = self._spec.max_body_bytes
-        announced = call.headers.get("content-length", "")
-        said = announced.isascii() and announced.isdigit()
-        if said and (len(announced) > MAX_LENGTH_DIGITS or int(announced) > limit_bytes):
-            raise _body_too_large(limit_bytes)
-        body, pieces = Body(), aiter(call.stream)
-        slow = RequestRefusedError(408, f"the body did not come within {self._spec.request_timeout_s:g} s")
-        stuck = RequestRefusedError(408, f"nothing of the body came for {self._spec.body_pause_s:g} s")
-        with Deadline(self._spec.request_timeout_s, slow):
-            while True:
-                with Deadline(self._spec.body_pause_s, stuck):
-                    piece = await anext(pieces, None)
-                if piece is None:
-                    break
-                body.add(piece)
-                if body.size_bytes > limit_bytes:
-                    raise _body_too_large(limit_bytes)
-                share.grow_to(body.size_bytes)
-        if not body.size_bytes:
-            raise bad_request("the request has no body", cure="send an inference request in JSON")
-        return body
 
 
 class Reading(NamedTuple):
@@ -317,12 +289,6 @@ class Asked:
         self._tensor = is_tensor(request, self._described)
         check_outputs(request, output_names(self._described, tensor=self._tensor))
         return request
-
-
-def _body_too_large(limit_bytes: int) -> RequestRefusedError:
-    return too_large(
-        f"a request may have {limit_bytes} bytes", cure="send a smaller picture, or one in a packed format"
-    )
 
 
 def check_type(headers: Mapping[str, str]) -> None:

@@ -120,12 +120,27 @@ def _as_it_is(name: str, values: NDArray[Any]) -> RawTensor:
     return RawTensor(name, tuple(values.shape), values.dtype.name, little.tobytes())
 
 
-def input_shape(spec: InputSpec, *, channels: int) -> tuple[int, ...]:
-    """The tensor shape that a bundle's input declares, batch 1."""
+def input_shape(spec: InputSpec, *, channels: int, batch: int = 1) -> tuple[int, ...]:
+    """The tensor shape that a bundle's input declares."""
     width, height = spec.size
     if spec.layout is TensorLayout.NHWC:
-        return (1, height, width, channels)
-    return (1, channels, height, width)
+        return (batch, height, width, channels)
+    return (batch, channels, height, width)
+
+
+def engine_request(spec: WorkerSpec, bundle: Bundle, *, batch: int = 1) -> EngineRequest:
+    """How an adapter is to open a bundle's model."""
+    channels = 1 if bundle.spec.input.colour.value == "gray" else 3
+    return EngineRequest(
+        model_path=bundle.model_path,
+        model_sha256=bundle.model_sha256,
+        accelerators=spec.accelerators,
+        on_fallback=spec.on_fallback,
+        threads=spec.threads,
+        cache_dir=None if spec.cache_dir is None else Path(spec.cache_dir),
+        input_shape=input_shape(bundle.spec.input, channels=channels, batch=batch),
+        options=spec.options,
+    )
 
 
 def check_answer_size(bundle: Bundle, engine: Engine) -> None:
@@ -160,17 +175,7 @@ def load_model(spec: WorkerSpec, progress: Progress) -> Model:
     runtime = None if engine_name in spec.plugins else installed_runtime(engine_name)
     if runtime is not None:
         check_runtime(bundle, *runtime)
-    channels = 1 if bundle.spec.input.colour.value == "gray" else 3
-    request = EngineRequest(
-        model_path=bundle.model_path,
-        model_sha256=bundle.model_sha256,
-        accelerators=spec.accelerators,
-        on_fallback=spec.on_fallback,
-        threads=spec.threads,
-        cache_dir=None if spec.cache_dir is None else Path(spec.cache_dir),
-        input_shape=input_shape(bundle.spec.input, channels=channels),
-        options=spec.options,
-    )
+    request = engine_request(spec, bundle)
     open_engine = resolve(engine_name, spec.plugins)
     progress(f"loading {bundle.spec.name} {bundle.spec.version} with {engine_name}")
     engine, test = open_proven(open_engine, request, progress, partial(self_test, bundle))

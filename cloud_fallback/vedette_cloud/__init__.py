@@ -1,0 +1,1 @@
+"""A reference server for a large model, which devices ask when they are unsure."""
