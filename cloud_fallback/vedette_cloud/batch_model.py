@@ -240,21 +240,22 @@ def _open_batch(spec: ChildSpec, model: Model, size: int) -> Engine:
     open_engine = resolve(model.bundle.spec.engine.value, spec.worker.plugins)
     engine = open_engine(engine_request(worker, model.bundle, batch=size), _silent)
     try:
-        prove_rows(model, engine)
+        prove_rows(model, engine, size)
     except BaseException:
         engine.close()
         raise
     return engine
 
 
-def prove_rows(model: Model, engine: Engine) -> None:
+def prove_rows(model: Model, engine: Engine, size: int) -> None:
     """Run different frames in the rows of a batch: each must give what it gives alone.
 
     Raises:
         BundleError: The model mixes its rows, or its outputs have no row for each frame.
         UnavailableError: A run failed.
     """
-    size = engine.input_array.shape[0]
+    if engine.input_array.shape[0] != size:
+        raise BundleError(f"the engine takes {engine.input_array.shape[0]} frames at a time, not {size}")
     single = model.engine
     wanted = []
     for row in range(size):
