@@ -102,6 +102,7 @@ async def _serve(
             await asyncio.wait({serving, starting}, return_when=asyncio.FIRST_COMPLETED)
             if starting.done():
                 loaded = starting.result()
+                _stop_on_signals(server)  # Ray put a handler of its own in their place
                 model = loaded.description.model
                 if model is not None:
                     metrics.serves(model, loaded.description.engine)
