@@ -6,6 +6,7 @@ would miss its deadline by waiting on. Oldest first; whose deadline has passed i
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
@@ -32,14 +33,16 @@ class QueueFullError(Exception):
         self.retry_after_s = retry_after_s
 
 
-class Taken(NamedTuple, Generic[T]):
+@dataclass(frozen=True)
+class Taken(Generic[T]):
     """What is to run now, and what came too late to be run at all."""
 
     batch: tuple[T, ...]
     expired: tuple[T, ...]
 
 
-class _Entry(NamedTuple, Generic[T]):
+@dataclass(frozen=True)
+class _Entry(Generic[T]):
     item: T
     size_bytes: int
     due_ns: int
@@ -55,6 +58,10 @@ class Batcher(Generic[T]):
         self._next_ticket = 0
         self._expected_run_ns = 0.0
         self.waiting_bytes = 0
+
+    def fit(self, largest: int) -> None:
+        """The model runs no more than so many as one: more would only make the first of them wait."""
+        self._limits = self._limits._replace(max_size=min(self._limits.max_size, largest))
 
     @property
     def waiting(self) -> int:

@@ -78,6 +78,7 @@ class LocalPool:
         first = ModelProcess(self._spec, self._say)
         loaded = await first.start()
         self._description = loaded.description
+        self._batcher.fit(loaded.sizes[-1])
         self._processes[0] = first
         self._tasks = [asyncio.create_task(self._serve(seat)) for seat in range(len(self._processes))]
         return loaded

@@ -55,7 +55,7 @@ class Progress(msgspec.Struct, frozen=True, tag=True):
 
 
 class Loaded(msgspec.Struct, frozen=True, tag=True):
-    """Ready. `sizes` are those of batches that run as one; `one_by_one` says why there are none but 1."""
+    """Ready. `sizes` are those of batches that run as one; `one_by_one` says why others are not."""
 
     description: ModelDescription
     sizes: tuple[int, ...]

@@ -188,6 +188,11 @@ def _deployment(serve: Any, settings: ServerSettings) -> Any:  # noqa: ANN401 - 
     class Batched(Replica):
         """Ray puts what comes together into one call."""
 
+        def __init__(self, packed_spec: bytes) -> None:
+            super().__init__(packed_spec)
+            if self._fault is None:  # more would only make the first of them wait
+                self.ask.set_max_batch_size(min(limits.max_size, self._model.sizes[-1]))
+
         @serve.batch(  # type: ignore[untyped-decorator]
             max_batch_size=limits.max_size, batch_wait_timeout_s=limits.max_wait_ns / 1e9
         )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LABELS = ("red", "green", "blue", "dark")
-DEEP_WIDTH, DEEP_LAYERS = 512, 24
+DEEP_WIDTH, DEEP_LAYERS = 1024, 16
 
 
 def colour_bundle(root: Path, *, batch: int | str = "N", **changes: Any) -> Path:  # noqa: ANN401 - a YAML value

@@ -59,10 +59,10 @@ class Served:
             )
         try:
             until(self._is_ready, "the server's ready line", timeout_s=self._patience_s)
-        except BaseException:
+        except AssertionError as error:
             self.process.kill()
             self.process.wait(STOP_S)
-            raise AssertionError(f"no server: {self.said}") from None
+            raise AssertionError(f"no server: {self.said}") from error
         return self
 
     def __exit__(

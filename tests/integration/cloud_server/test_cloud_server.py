@@ -1,4 +1,4 @@
-"""The cloud server as its own process, asked by clients that were not written here, and by the agent's own."""
+"""The cloud server as its own process, asked by clients not written here, and by the agent's own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 import openai
 import pytest
-import tritonclient.http as triton
+import tritonclient.http as triton  # type: ignore[import-untyped]
 from tests.integration.cloud_server.served import Served
 from tests.integration.door.asking import ask, connect, picture_request, read_answer, tensors_of
 from tests.stubs.cloud_bundles import LABELS, colour_bundle
@@ -31,7 +31,6 @@ from vedette.wire.escalation import CloudFault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = [pytest.mark.engine, pytest.mark.system]
 INFER = "/v2/models/tiny/infer"

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.stubs.cloud_bundles import LABELS, colour_bundle, mixing_bundle
+from tests.stubs.engines import StubEngine
 from tests.stubs.running import STUB, STUB_OPTIONS
 
 from vedette.engine.messages import WorkerSpec
+from vedette.engine.port import EngineRequest, OnFallback
 from vedette.wire.pixels import FrameFormat, PixelFormat, describe, tensor_format
-from vedette_cloud.batch_model import Asked, BatchModel, batch_sizes, load_batch_model
+from vedette_cloud.batch_model import PAYS, Asked, BatchModel, batch_sizes, load_batch_model, share_of_alone
 from vedette_cloud.messages import ChildSpec, Question
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.engine
 BGR = {"red": (0, 0, 255), "green": (0, 255, 0), "blue": (255, 0, 0), "dark": (0, 0, 0)}
@@ -111,6 +110,20 @@ def test_an_engine_that_takes_one_frame_at_a_time_is_not_given_more(tmp_path: Pa
     model = load_batch_model(ChildSpec(worker, 4), lambda _: None)
     assert model.sizes == (1,)
     assert "not 2" in model.one_by_one
+
+
+@pytest.mark.parametrize(("run_s", "pays"), [("0.01", True), ("0.1", False)])
+def test_a_size_of_batch_is_kept_where_it_pays(run_s: str, pays: bool) -> None:  # noqa: FBT001 - a table's column
+    alone = stub_engine(1, "0.02")
+    together = stub_engine(4, run_s)
+    assert (share_of_alone(alone, together) <= PAYS) is pays
+
+
+def stub_engine(batch: int, run_s: str) -> StubEngine:
+    options = {"input": f"{batch}x3x8x8:float32", "outputs": f"{batch}x4:float32", "run_s": run_s}
+    return StubEngine(
+        EngineRequest(Path("none"), "", ("cpu",), OnFallback.ALLOW, 1, None, (batch, 3, 8, 8), options)
+    )
 
 
 @pytest.mark.parametrize(

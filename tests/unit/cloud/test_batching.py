@@ -68,6 +68,13 @@ def test_a_full_queue_says_so_and_when_to_come_again() -> None:
     assert queue.waiting == 3
 
 
+def test_nobody_waits_for_company_that_the_model_does_not_take() -> None:
+    queue = batcher(size=8)
+    queue.fit(1)
+    offer(queue, "a")
+    assert queue.take(0).batch == ("a",)
+
+
 def test_a_client_that_left_makes_room() -> None:
     queue = batcher(room=1)
     ticket = offer(queue, "a")
@@ -92,7 +99,9 @@ def test_every_request_is_run_expired_left_or_still_there_once(
     steps: list[tuple[str, int, int]], size: int
 ) -> None:
     queue: Batcher[int] = Batcher(BatchLimits(size, 5 * MS, 10 * (OVERHEAD_BYTES + 1)))
-    now_ns, taken, left, tickets = 0, [], 0, {}
+    now_ns, left = 0, 0
+    taken: list[int] = []
+    tickets: dict[int, int] = {}
     for what, pause_ms, life_ms in steps:
         now_ns += pause_ms * MS
         if what == "offer":

@@ -71,7 +71,7 @@ def test_a_token_file_is_checked_by_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "host", "private"),
-    [("127.0.0.1:0", "127.0.0.1", True), ("[::1]:8500", "::1", True), ("0.0.0.0:1", "0.0.0.0", False)],
+    [("127.0.0.1:0", "127.0.0.1", True), ("[::1]:8500", "::1", True), ("192.0.2.1:1", "192.0.2.1", False)],
 )
 def test_addresses_are_read(text: str, host: str, private: bool) -> None:  # noqa: FBT001 - a table's column
     address = parse_address(text)
