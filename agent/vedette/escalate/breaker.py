@@ -97,6 +97,7 @@ class Breaker:
     def _rest(self, now_ns: int) -> None:
         ceiling_s = min(self._limits.rest_max_s, self._limits.rest_min_s * 2.0 ** min(self._opens, 30))
         self._opens += 1
-        # Never nothing: the half above is drawn.
-        rest_s = ceiling_s * (0.5 + 0.5 * self._draw())
+        # Full jitter, above a floor: a rest of nothing would be none.
+        floor_s = min(self._limits.rest_min_s / 2, ceiling_s)
+        rest_s = floor_s + (ceiling_s - floor_s) * self._draw()
         self._rests_until_ns = now_ns + round(rest_s * 1e9)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MAX_ENUM = 250
 MAX_LABELS_CHARACTERS = 15_000
 MAX_BOXES = 300
-_FENCED = re.compile(r"\s*```(?:json)?\s*(\{.*\})\s*```\s*", re.DOTALL)
+_AROUND = re.compile(r"([^{}\[\]]*)(\{.*\})([^{}\[\]]*)", re.DOTALL)
 
 
 class Unusable(Exception):  # noqa: N818 - an outcome, and named as the others are
@@ -43,13 +43,14 @@ class Unusable(Exception):  # noqa: N818 - an outcome, and named as the others a
 
 
 class Said(NamedTuple):
-    """A label, or boxes; `model` is the provider's name for what answered."""
+    """A label, or boxes; `model` is the provider's name for what answered, `loose` as in `CloudAnswer`."""
 
     label: str | None
     probabilities: dict[str, float]
     boxes: tuple[CloudBox, ...]
     model: str
     usage: Usage
+    loose: bool = False
 
 
 class _Label(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -155,14 +156,16 @@ def read_chat(body: bytes, question: Question, box_format: BoxFormat) -> Said:
     text = _text(message.get("content"))
     model = found.get("model") if isinstance(found.get("model"), str) else ""
     try:
+        inner, loose = _json_in(text)
         if question.task is Task.DETECT:
-            boxes = _read_boxes(text, question, box_format)
-            return Said(None, {}, boxes, model[:128], usage)
-        label = msgspec.json.decode(_json_in(text), type=_Label).label
+            boxes = _read_boxes(inner, question, box_format)
+            return Said(None, {}, boxes, model[:128], usage, loose)
+        label = msgspec.json.decode(inner, type=_Label).label
     except (msgspec.DecodeError, RecursionError, BadInputError) as error:
         detail = f"not the JSON that was asked for: {str(error)[:160]}"
         raise Unusable(CloudFault.MALFORMED, detail, usage) from error
-    return Said(label, _probabilities(choice, question.labels, label), (), model[:128], usage)
+    probabilities = _probabilities(choice, question.labels, label)
+    return Said(label, probabilities, (), model[:128], usage, loose)
 
 
 def _usage(found: object) -> Usage:
@@ -191,14 +194,19 @@ def _text(content: object) -> str:
     return content if isinstance(content, str) else ""
 
 
-def _json_in(text: str) -> str:
-    """The JSON itself; a fence around all of it is a habit of models, words around it are something else."""
-    fenced = _FENCED.fullmatch(text)
-    return fenced[1] if fenced else text
+def _json_in(text: str) -> tuple[str, bool]:
+    """The JSON itself, and whether a fence or words stood around it (casebook 52).
+
+    Of two objects, or one in a list, none is taken: which of them was meant would be a guess.
+    """
+    around = _AROUND.fullmatch(text)
+    if around is None:
+        return text, False
+    return around[2], bool((around[1] + around[3]).strip())
 
 
 def _read_boxes(text: str, question: Question, box_format: BoxFormat) -> tuple[CloudBox, ...]:
-    objects = msgspec.json.decode(_json_in(text), type=_Boxes).objects
+    objects = msgspec.json.decode(text, type=_Boxes).objects
     if len(objects) > MAX_BOXES:
         raise BadInputError(f"{len(objects)} boxes; {MAX_BOXES} is the most")
     units = {"norm1000": (1000.0, 1000.0), "norm1": (1.0, 1.0), "pixel": (question.width, question.height)}

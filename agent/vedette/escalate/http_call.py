@@ -6,12 +6,14 @@ the deadline instead. Each thread has a session of its own. No redirect is follo
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from http.cookiejar import DefaultCookiePolicy
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 import requests
+import requests.auth
 import urllib3.exceptions
 
 import vedette
@@ -21,7 +23,7 @@ from vedette.http.watchdog import Watchdog, WatchedAdapter
 from vedette.wire.escalation import CloudFault
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from vedette.clock import Clock
 
@@ -54,27 +56,24 @@ class CloudHttp:
         ca: str | None = None,
         max_answer_bytes: int = 1_000_000,
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ConfigError(
-                "the address of the large model is no http or https URL",
-                cure="write it as https://host/path",
-            )
-        self.shown = (
-            f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "") + parts.path
-        )
+        self.shown = _shown(url)
         self._url = url.rstrip("/")
         self._clock = clock
-        self._key = key
+        self._authorization = _Bearer(key) if key else None
         self._verify = None if ca is None else ca
         self._max_answer_bytes = max_answer_bytes
         self._own = threading.local()
         self._lock = threading.Lock()
         self._sessions: list[requests.Session] = []
+        self._under_way: set[Watchdog] = set()
+        self._closed = False
 
     def close(self) -> None:
-        """Close all connections; requests under way end with an error."""
+        """Close all connections; requests under way, and later ones, end with an error."""
         with self._lock:
+            self._closed = True
+            for watchdog in self._under_way:
+                watchdog.interrupt()
             for session in self._sessions:
                 session.close()
             self._sessions.clear()
@@ -96,13 +95,14 @@ class CloudHttp:
         if left_s < LEAST_S:
             raise CloudError(CloudFault.DEADLINE, "no time is left to ask")
         session, adapter = self._session()
-        with Watchdog(left_s) as watchdog:
+        with Watchdog(left_s) as watchdog, self._told_of_closing(watchdog):
             adapter.watchdog = watchdog
             try:
                 with session.post(
                     self._url + path,
                     data=body,
-                    headers=self._headers(headers),
+                    headers=_headers(headers),
+                    auth=self._authorization,
                     timeout=left_s,
                     stream=True,
                     allow_redirects=False,
@@ -133,12 +133,17 @@ class CloudHttp:
                 self._sessions.append(session)
         return session, self._own.adapter
 
-    def _headers(self, more: Mapping[str, str]) -> dict[str, str]:
-        # Compressed, an answer's size would say nothing of what it unpacks to; Triton does it in secret.
-        headers = {"User-Agent": f"vedette/{vedette.__version__}", "Accept-Encoding": "identity", **more}
-        if self._key:
-            headers["Authorization"] = f"Bearer {self._key}"
-        return headers
+    @contextlib.contextmanager
+    def _told_of_closing(self, watchdog: Watchdog) -> Iterator[None]:
+        with self._lock:
+            if self._closed:
+                raise self._given_up()
+            self._under_way.add(watchdog)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._under_way.discard(watchdog)
 
     def _body(
         self, response: requests.Response, watchdog: Watchdog, limit_s: float, sent_bytes: int
@@ -152,9 +157,15 @@ class CloudHttp:
                     f"{self.shown} answers with more than {self._max_answer_bytes:,} bytes",
                     sent_bytes=sent_bytes,
                 )
-        if watchdog.stalled:  # a body without a length ends where it is cut
+        if watchdog.interrupted:  # a body without a length ends where it is cut
+            raise self._given_up(sent_bytes)
+        if watchdog.stalled:
             raise self._late(limit_s, sent_bytes)
         return bytes(received)
+
+    def _given_up(self, sent_bytes: int = 0) -> CloudError:
+        text = f"{self.shown}: given up, because this agent ends"
+        return CloudError(CloudFault.BROKEN, text, final=True, sent_bytes=sent_bytes)
 
     def _late(self, limit_s: float, sent_bytes: int) -> CloudError:
         text = f"{self.shown} had not answered in full after {limit_s:.3g} s"
@@ -163,6 +174,8 @@ class CloudHttp:
     def _fault(self, error: Exception, watchdog: Watchdog, limit_s: float, sent_bytes: int) -> CloudError:
         if isinstance(error, CloudError):
             return error
+        if watchdog.interrupted:
+            return self._given_up(sent_bytes)
         if watchdog.stalled or isinstance(error, requests.Timeout):
             return self._late(limit_s, sent_bytes)
         if isinstance(error, requests.exceptions.SSLError):
@@ -171,6 +184,42 @@ class CloudHttp:
             return CloudError(CloudFault.CONNECT, f"{self.shown} cannot be reached: {_reason(error)}")
         text = f"{self.shown}: the answer broke off: {_reason(error)}"
         return CloudError(CloudFault.BROKEN, text, sent_bytes=sent_bytes)
+
+
+class _Bearer(requests.auth.AuthBase):
+    """The key; given as requests' own `auth`, because .netrc and the URL's user would win over a header."""
+
+    def __init__(self, key: str) -> None:
+        if not key.isascii() or not key.isprintable() or " " in key:
+            raise ConfigError(
+                "the key for the large model holds a space, a line break or a letter beyond ASCII",
+                cure="give the key alone, on one line",
+            )
+        self._key = key
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        request.headers["Authorization"] = f"Bearer {self._key}"
+        return request
+
+
+def _shown(url: str) -> str:
+    """The address without credentials and query."""
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:  # a port or an IPv6 address that is none
+        parts, port = urlsplit(""), ""
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ConfigError(
+            "the address of the large model is no http or https URL",
+            cure="write it as https://host/path",
+        )
+    return f"{parts.scheme}://{parts.hostname}{port}{parts.path}"
+
+
+def _headers(more: Mapping[str, str]) -> dict[str, str]:
+    # Compressed, an answer's size would say nothing of what it unpacks to; Triton does it in secret.
+    return {"User-Agent": f"vedette/{vedette.__version__}", "Accept-Encoding": "identity", **more}
 
 
 def _was_open(error: requests.ConnectionError) -> bool:

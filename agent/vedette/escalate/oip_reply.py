@@ -82,6 +82,8 @@ def parse_reply(headers: Mapping[str, str], body: bytes) -> dict[str, Tensor]:
     at = json_bytes
     for output in reply.outputs:
         count = _elements(output)
+        if output.name in found:
+            raise BadInputError(f"the output {output.name[:64]!r} comes twice")
         if output.data is not None:
             found[output.name] = _from_json(output, count)
             continue
@@ -105,7 +107,7 @@ def _json_length(headers: Mapping[str, str], body_bytes: int) -> int:
 
 
 def _elements(output: _Output) -> int:
-    if len(output.shape) > 8 or any(length < 0 for length in output.shape):
+    if len(output.shape) > 8 or not all(0 <= length <= MAX_ELEMENTS for length in output.shape):
         raise BadInputError(f"the output {output.name[:64]!r} has the shape {output.shape[:8]}")
     count = math.prod(output.shape)
     if count > MAX_ELEMENTS:

@@ -108,10 +108,11 @@ def _row(tensors: dict[str, Tensor], labels: tuple[str, ...]) -> _Said:
         raise BadInputError(f"the outputs are {', '.join(sorted(tensors))[:160]}: which one is the answer?")
     (name,) = tensors
     row = _numbers(tensors, name).reshape(-1)
-    if row.size != len(labels):
+    if row.size != len(labels) or not row.size:
         raise BadInputError(f"the output {name[:64]!r} has {row.size} numbers for {len(labels)} labels")
     if row.min() < 0 or not 0.99 <= float(row.sum()) <= _ROUNDING:
-        row = np.exp(row - row.max())
+        with np.errstate(over="ignore"):  # so far below the best that its share is 0
+            row = np.exp(row - row.max())
         row /= row.sum()
     return _Said(labels[int(row.argmax())], dict(zip(labels, row.tolist(), strict=True)))
 

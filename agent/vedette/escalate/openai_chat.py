@@ -56,6 +56,7 @@ class OpenAiChatClient:
             len(body),
             len(reply.body),
             reply.took_s,
+            said.loose,
         )
 
     def close(self) -> None:

@@ -46,7 +46,8 @@ class CloudAnswer(NamedTuple):
     """What the large model said, validated but in its own words: labels are not mapped yet.
 
     `probabilities` are by label and sum to at most 1, where the provider gives them. `sent_bytes` and
-    `received_bytes` count bodies; `took_s` is the whole time on a monotonic clock.
+    `received_bytes` count bodies; `took_s` is the whole time on a monotonic clock. `loose`: the answer had to
+    be taken out of words around it.
     """
 
     label: str | None
@@ -57,6 +58,7 @@ class CloudAnswer(NamedTuple):
     sent_bytes: int
     received_bytes: int
     took_s: float
+    loose: bool = False
 
 
 class CloudError(UnavailableError):

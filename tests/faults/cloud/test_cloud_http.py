@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from tests.stubs.cloud_scripts import ScriptedCloud, drips, floods, mute, says, sends
@@ -18,6 +19,7 @@ from vedette.wire.escalation import CloudFault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from vedette.escalate.http_call import HttpReply
 
@@ -132,9 +134,75 @@ def test_a_good_answer_comes_as_it_is_and_nothing_is_compressed(opened: list[Clo
         assert b"accept-encoding: identity" in cloud.requests[0].lower()
 
 
-def test_what_is_no_address_is_a_wrong_configuration() -> None:
+@pytest.mark.parametrize("url", ["ftp://cloud", "cloud:8000", "http://", "http://cloud:99999", "http://[1"])
+def test_what_is_no_address_is_a_wrong_configuration(url: str) -> None:
     with pytest.raises(ConfigError, match="no http or https URL"):
-        CloudHttp("ftp://cloud", SystemClock())
+        CloudHttp(url, SystemClock())
+
+
+@pytest.mark.parametrize("key", ["k3y\r\nX-Other: 1", "k3y ", "k\u00e9y"])
+def test_what_is_no_key_is_a_wrong_configuration_and_is_not_shown(key: str) -> None:
+    with pytest.raises(ConfigError, match="the key for the large model") as caught:
+        CloudHttp("http://cloud", SystemClock(), key=key)
+    assert key.strip() not in caught.value.diagnostics()
+
+
+def test_the_key_wins_over_what_this_machine_knows_about_the_host(
+    opened: list[CloudHttp], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests would rather take a user's .netrc, or the user in the URL, than our header."""
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login somebody password else\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    with ScriptedCloud(says(b"{}")) as cloud:
+        for url in (cloud.url, cloud.url.replace("//", "//user:word@")):
+            post(url, opened, key="k3y")
+        for request in cloud.requests:
+            assert b"\r\nAuthorization: Bearer k3y\r\n" in request
+            assert b"Basic" not in request
+
+
+def test_case_50_a_name_server_that_hangs_is_left_at_the_deadline(
+    opened: list[CloudHttp], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = threading.Event()
+
+    def hanging(*_: object, **__: object) -> NoReturn:
+        over.wait(30)
+        raise socket.gaierror(socket.EAI_AGAIN, "no name server")
+
+    monkeypatch.setattr(socket, "getaddrinfo", hanging)
+    try:
+        assert fault_of("http://cloud.example", opened).fault is CloudFault.DEADLINE
+    finally:
+        over.set()
+
+
+def test_closing_ends_what_is_under_way_and_whatever_comes_later(opened: list[CloudHttp]) -> None:
+    asked, over = threading.Event(), threading.Event()
+
+    def silent(_: socket.socket, closing: threading.Event) -> None:
+        asked.set()
+        closing.wait(20)
+
+    def close_when_asked() -> None:
+        asked.wait(20)
+        client.close()
+        over.set()
+
+    with ScriptedCloud(silent) as cloud:
+        client = CloudHttp(cloud.url, SystemClock())
+        opened.append(client)
+        closer = threading.Thread(target=close_when_asked)
+        closer.start()
+        for _ in range(2):
+            began_s = time.monotonic()
+            with pytest.raises(CloudError, match="this agent ends") as caught:
+                client.post("/ask", b"{}", {}, began_s + 20)
+            assert time.monotonic() - began_s < 10
+            assert (caught.value.fault, caught.value.final) == (CloudFault.BROKEN, True)
+        closer.join(20)
+    assert over.is_set()
 
 
 @pytest.mark.parametrize(

@@ -66,11 +66,15 @@ def test_a_link_that_fails_every_other_time_is_rested() -> None:
     assert not breaker.may_call(0)
 
 
-def test_after_a_rest_one_call_tries_and_the_rests_double() -> None:
-    breaker = Breaker(lambda: 0.0, Limits(failures=1, window=1, rest_min_s=2.0, rest_max_s=6.0))
+@pytest.mark.parametrize(("drawn", "rests_s"), [(0.0, (1.0, 1.0, 1.0, 1.0)), (0.5, (1.5, 2.5, 3.5, 3.5))])
+def test_after_a_rest_one_call_tries_and_what_the_rests_are_drawn_from_doubles(
+    drawn: float, rests_s: tuple[float, ...]
+) -> None:
+    """Between half of the least and 2, 4, 6, 6 seconds."""
+    breaker = Breaker(lambda: drawn, Limits(failures=1, window=1, rest_min_s=2.0, rest_max_s=6.0))
     breaker.failed(0)
     at_s = 0.0
-    for rest_s in (1.0, 2.0, 3.0, 3.0):  # half of 2, 4, 6, 6: the least that may be drawn
+    for rest_s in rests_s:
         assert not breaker.may_call(round((at_s + rest_s) * SECOND) - 1)
         at_s += rest_s
         now_ns = round(at_s * SECOND)

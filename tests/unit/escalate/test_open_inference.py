@@ -127,6 +127,8 @@ LIES: list[tuple[Any, ...]] = [
     ([tensor("scores", "FP32", [3], 8)], b"\0" * 8),
     ([tensor("scores", "FP32", [-1], 8)], b"\0" * 8),
     ([tensor("scores", "FP32", [1 << 40], 8)], b"\0" * 8),
+    ([tensor("scores", "FP32", [1 << 40, 0], 0)],),
+    ([tensor("scores", "FP32", [1], 4), tensor("scores", "FP32", [1], 4)], b"\0" * 8),
     ([tensor("scores", "FP99", [2], 8)], b"\0" * 8),
     ([tensor("scores", "FP32", [2], -8)],),
     ([{"name": "scores", "datatype": "FP32", "shape": [2]}],),

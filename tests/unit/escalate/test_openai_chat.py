@@ -89,13 +89,28 @@ def test_boxes_are_asked_for_with_room_for_them() -> None:
     [
         '{"label": "dog"}',
         ' {"label":"dog"}\n',
-        '```json\n{"label": "dog"}\n```',
         [{"type": "text", "text": '{"label": '}, {"type": "text", "text": '"dog"}'}],
     ],
 )
 def test_a_label_is_taken_out_of_its_json(content: Any) -> None:  # noqa: ANN401 - JSON is anything
     said = read_chat(completion(content), question(), "norm1000")
     assert (said.label, said.model, said.usage) == ("dog", "gpt-x", Usage(300, 7))
+    assert not said.loose
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '```json\n{"label": "dog"}\n```',
+        '```\n{"label": "dog"}\n```\n',
+        '```JSON\n{"label": "dog"}```',
+        'Sure! {"label": "dog"}',
+        'Sure:\n```json\n{"label": "dog"}\n```\nAnything else?',
+    ],
+)
+def test_case_52_one_object_among_words_is_taken_and_told_apart(content: str) -> None:
+    said = read_chat(completion(content), question(), "norm1000")
+    assert (said.label, said.loose) == ("dog", True)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +118,9 @@ def test_a_label_is_taken_out_of_its_json(content: Any) -> None:  # noqa: ANN401
     [
         "dog",
         "The picture shows a dog.",
-        'Sure! {"label": "dog"}',
+        '[{"label": "dog"}]',
+        'Sure! ["cat"] {"label": "dog"}',
+        '{"label": "dog",}',
         '{"label": "dog"} and also {"label": "cat"}',
         '{"label": ["dog"]}',
         '{"label": "dog", "ignore": "all rules"}',
