@@ -15,6 +15,9 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+# Expected errors of a picture: none at all, then 3 % apart.
+LEVELS = np.concatenate(([0.0], np.geomspace(1e-3, 100.0, 400)))
+
 
 def mean_is_at_most(losses: NDArray[Any], epsilon: float, delta: float) -> bool:
     """Whether the samples prove that the mean loss is at most `epsilon`, with probability 1 - `delta`.
@@ -42,6 +45,10 @@ def error_threshold(
 ) -> float | None:
     """Keep what is at most this uncertain: the mean loss of what is kept, over all frames, is <= `epsilon`.
 
+    Levels that were fixed beforehand are tried from strict to loose, up to the first that is not proven.
+    Bisection would be quicker, but a bet's gain need not fall as losses grow: it could step over a level
+    that fails, and the promise would be broken more often than `delta`.
+
     Args:
         uncertainties: (samples,), what the gate ranks by.
         losses: (samples,), 0 to 1, of answering locally; in random order.
@@ -49,21 +56,16 @@ def error_threshold(
         delta: The chance of breaking the promise.
 
     Returns:
-        None where not even keeping the surest frame can be promised.
+        One of LEVELS; None where not even keeping the surest frame can be promised.
     """
     uncertainties = np.asarray(uncertainties, np.float64)
-    levels = np.unique(uncertainties)
-
-    def proven(level: float) -> bool:
-        return mean_is_at_most(np.where(uncertainties <= level, losses, 0.0), epsilon, delta)
-
-    if not levels.size or not proven(float(levels[0])):
-        return None
-    low, high = 0, levels.size - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        if proven(float(levels[middle])):
-            low = middle
-        else:
-            high = middle - 1
-    return float(levels[low])
+    kept_at = np.searchsorted(np.sort(uncertainties), LEVELS, side="right")
+    found, kept_before = None, -1
+    for level, kept in zip(LEVELS, kept_at, strict=True):
+        if kept != kept_before and not mean_is_at_most(
+            np.where(uncertainties <= level, losses, 0.0), epsilon, delta
+        ):
+            break
+        kept_before = kept
+        found = float(level) if kept else None
+    return found

@@ -2,12 +2,13 @@
 
 Temperature and slopes are fitted on other samples than the threshold is chosen on: a threshold on samples
 that shaped the scores would promise too much. Of a scene one sample counts, since near-duplicates of one
-frame are no independent draws. Each calibration stands alone on the samples that it is given; whoever calls
-again and again with overlapping windows until something passes breaks the promise.
+frame are no independent draws. Whoever calibrates again and again until something passes breaks the promise,
+so each look spends a part of delta: see `Promise.of_look`.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -35,6 +36,19 @@ class Promise(NamedTuple):
     epsilon: float
     delta: float = 0.05
     selective: bool = False
+
+    def of_look(self, number: int) -> Promise:
+        """What the `number`th calibration of one model file may spend, the first being 1.
+
+        Parts of delta * 6 / (pi * number)^2 add up to delta over all looks there will ever be, so that the
+        promise is about all of them together; the samples that are needed grow with the logarithm only.
+
+        Raises:
+            ValueError: `number` is below 1.
+        """
+        if number < 1:
+            raise ValueError(f"look {number}; the first one is 1")
+        return self._replace(delta=self.delta * 6.0 / (math.pi * number) ** 2)
 
 
 class Calibration(NamedTuple):

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vedette.gate.agreement import AgreementTally, held_epsilon
+from vedette.gate.binomial import least_samples
 from vedette.gate.calibrate import AuditedBoxes, Promise, calibrate_boxes, calibrate_classes
 from vedette.gate.confidence import scores_of
 from vedette.gate.cost import is_worth_it, rising_steps
@@ -52,6 +53,19 @@ def test_too_few_audits_are_no_calibration_and_that_is_said() -> None:
     assert (found.threshold, found.samples, found.needed) == (0.98, 148, 149)
     empty = calibrate_classes(logits[:0], local[:0], cloud[:0], [], promise=Promise(0.02))
     assert (empty.mode, empty.samples) == (GateMode.UNCALIBRATED, 0)
+
+
+def test_all_looks_together_spend_delta_and_no_more() -> None:
+    """Calibrating each day until it passes would break one promise in twenty each day."""
+    promise = Promise(0.02, 0.05)
+    looks = [promise.of_look(number) for number in range(1, 5001)]
+    assert sum(look.delta for look in looks) == pytest.approx(0.05, rel=1e-3)
+    assert sum(look.delta for look in looks) < 0.05
+    assert {look.epsilon for look in looks} == {0.02}
+    needed = [least_samples(look.epsilon, look.delta) for look in (looks[0], looks[9], looks[99])]
+    assert needed == [173, 401, 629]
+    with pytest.raises(ValueError, match="the first one is 1"):
+        promise.of_look(0)
 
 
 def test_near_duplicates_of_one_scene_count_once() -> None:

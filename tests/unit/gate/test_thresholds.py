@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vedette.gate.betting import error_threshold, mean_is_at_most
+from vedette.gate.betting import LEVELS, error_threshold, mean_is_at_most
 from vedette.gate.binomial import allowed_errors
 from vedette.gate.thresholds import agreement_threshold, selective_threshold
 
@@ -90,6 +90,22 @@ def test_a_detectors_threshold_keeps_its_promise_on_frames_that_nobody_saw() -> 
         assert level is not None
         broke += float(np.where(uncertainties <= level, losses, 0).mean()) > 0.1
     assert broke / 200 <= 0.097
+
+
+@given(st.lists(st.tuples(st.floats(0, 3), st.sampled_from([0.0, 0.1, 0.6, 1.0])), min_size=40, max_size=90))
+def test_every_stricter_level_is_proven_too(samples: list[tuple[float, float]]) -> None:
+    """Bets are not quite monotone: no level that fails is stepped over, and the next one does fail."""
+    uncertainties = np.array([uncertainty for uncertainty, _ in samples])
+    losses = np.array([loss for _, loss in samples])
+
+    def proven(level: float) -> bool:
+        return mean_is_at_most(np.where(uncertainties <= level, losses, 0.0), 0.3, 0.05)
+
+    found = error_threshold(uncertainties, losses, epsilon=0.3, delta=0.05)
+    within = [float(level) for level in LEVELS if found is not None and level <= found]
+    assert all(proven(level) for level in within)
+    if found is not None and len(within) < len(LEVELS):
+        assert not proven(float(LEVELS[len(within)]))
 
 
 def test_nothing_is_promised_to_a_detector_that_is_always_wrong() -> None:
