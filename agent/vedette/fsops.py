@@ -39,6 +39,10 @@ class Point(Enum):
     STAGE = "S1"  # the folder of an update; may be thrown away
     OUTPUT = "S2"  # a file that is being decoded; may be thrown away
     SEAL = "S3"  # the list of checksums of a bundle
+    SPENT = "E1"  # what asking has cost, before more is spent
+    AUDITS = "E2"  # an audit's answer, before a threshold rests on it
+    BACKLOG = "E3"  # a picture that waits for a way to the large model; may be thrown away
+    SAMPLES = "E4"  # a shard of training samples
     KEY = "P1"  # a signing key, before anything is signed with it
     PUBLISH = "P2"  # a blob, target or metadata file, before metadata that names it; timestamp last
 

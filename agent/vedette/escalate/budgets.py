@@ -1,8 +1,9 @@
 """What asking may cost: calls a minute and a day, bytes and money a day, and audits apart. Pure.
 
 A day is a day of the wall clock, but a clock that jumps must not make money: within one start of the box at
-least as much time has to pass, by the monotonic clock, before a new day begins. Nothing that was spent ever
-comes back by a restart, since whoever owns this writes the state down before it matters.
+least as much time has to pass, by the monotonic clock, before a new day begins, also when this process is
+started again. A day that lies in the future, because a clock was wrong, ends when a whole day has passed.
+Nothing that was spent ever comes back by a restart, since whoever owns this writes the state down first.
 """
 
 from __future__ import annotations
@@ -26,9 +27,14 @@ MILLION = 1_000_000
 
 
 class Spent(msgspec.Struct, kw_only=True):
-    """What was spent on one day of UTC; this is what is kept on the disk."""
+    """What was spent on one day of UTC; this is what is kept on the disk.
+
+    `began_s` is when the day began, CLOCK_MONOTONIC of the start of the box that is named `boot`.
+    """
 
     day: int = 0
+    boot: str = ""
+    began_s: float = 0.0
     calls: int = 0
     audits: int = 0
     bytes: int = 0
@@ -42,12 +48,23 @@ class Budgets:
     """
 
     def __init__(
-        self, limits: BudgetConfig, audits_per_day: int, spent: Spent, *, now_s: float, utc_s: float
+        self,
+        limits: BudgetConfig,
+        audits_per_day: int,
+        spent: Spent,
+        *,
+        now_s: float,
+        utc_s: float,
+        boot: str = "",
     ) -> None:
         self._limits = limits
         self._audits_per_day = audits_per_day
         self.spent = spent
-        self._day_began_s = -math.inf  # a day may have begun before this start of the box
+        self._boot = boot
+        same_boot = bool(boot) and spent.boot == boot
+        # A day may have begun before this start of the box: nobody knows when.
+        self._day_began_s = spent.began_s if same_boot else -math.inf
+        self._began_s = spent.began_s if same_boot else now_s
         self._minute: list[float] = []
         self._tokens = self._capacity() / 2
         self._refilled_s = now_s
@@ -71,6 +88,11 @@ class Budgets:
         if limits.per_day is not None:
             rates.append(limits.per_day / DAY_S)
         return min(rates)
+
+    @property
+    def calls_minute(self) -> int:
+        """Calls of the last minute."""
+        return len(self._minute)
 
     def tokens(self) -> int:
         """Calls that may be made now."""
@@ -134,7 +156,9 @@ class Budgets:
 
     def _turn_day(self, now_s: float, utc_s: float) -> None:
         day = int(utc_s // DAY_S)
-        if day <= self.spent.day or now_s - self._day_began_s < LEAST_DAY_S:
+        passed_s = now_s - self._day_began_s
+        ahead = day < self.spent.day and now_s - self._began_s >= DAY_S
+        if not ahead and (day <= self.spent.day or passed_s < LEAST_DAY_S):
             return  # the same day, or a clock that went back: what was spent stays spent
-        self.spent = Spent(day=day)
-        self._day_began_s = now_s
+        self.spent = Spent(day=day, boot=self._boot, began_s=now_s)
+        self._day_began_s = self._began_s = now_s

@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from vedette.gate.setting import GateSetting
 from vedette.wire.messages import ModelRef, Result
 
+if TYPE_CHECKING:
+    from vedette.config.escalation import EscalationConfig
+
 
 class EscalatorSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """How the process is to work; travels as JSON on the command line.
+    """How the process is to work; travels as JSON on the command line, which anybody on the box can read.
 
-    `config` is the checked `escalation` section as plain JSON. `state_dir` keeps budgets, audits, what waits
-    and the training set; empty: nothing outlives the process.
+    `config` is the checked `escalation` section as plain JSON, without its `key`; see `begin`. `state_dir`
+    keeps budgets, audits, what waits and the training set; empty: nothing outlives the process.
     """
 
     config: dict[str, Any]
     state_dir: str
     device: str
     site: str = ""
+
+
+class Begin(msgspec.Struct, frozen=True, tag=True):
+    """The first message: the key that the large model wants, empty for none, or for that of `key_file`."""
+
+    key: str = ""
+
+
+def begin(
+    config: EscalationConfig, *, state_dir: str, device: str, site: str = ""
+) -> tuple[EscalatorSpec, Begin]:
+    """What goes onto the command line, and what must not."""
+    plain = msgspec.to_builtins(msgspec.structs.replace(config, key=None))
+    return EscalatorSpec(config=plain, state_dir=state_dir, device=device, site=site), Begin(config.key or "")
 
 
 class Feed(msgspec.Struct, frozen=True, tag=True):
@@ -39,7 +56,7 @@ class StopEscalating(msgspec.Struct, frozen=True, tag=True):
     """Put down what waits, and end within two seconds."""
 
 
-ToEscalator = Feed | StopEscalating
+ToEscalator = Begin | Feed | StopEscalating
 
 
 class EscalatorReady(msgspec.Struct, frozen=True, tag=True):
@@ -97,13 +114,18 @@ class Promise(msgspec.Struct, frozen=True):
 
 
 class EscalatorFigures(msgspec.Struct, frozen=True, tag=True):
-    """How it goes, about once a second, newest wins. Counters are since the process began."""
+    """How it goes, about once a second, newest wins. Counters are since the process began.
+
+    `outcomes` counts by the outcome's word, with `_` and the cause where there is one. `audits_censored` were
+    drawn and might not leave the box: the agreement that is measured speaks for the others only.
+    """
 
     promise: Promise = Promise()
     spend: Spend = Spend()
     asked: int = 0
     outcomes: dict[str, int] = {}
     audits: int = 0
+    audits_censored: int = 0
     in_flight: int = 0
     backlog: int = 0
     backlog_bytes: int = 0

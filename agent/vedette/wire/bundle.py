@@ -179,6 +179,17 @@ class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     notes: str = ""
 
 
+class EscalationSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a large model is asked when this one is unsure, and how its words are read.
+
+    `prompt` is the question; empty: a plain one made of task and labels. `aliases` is a JSON file of the
+    bundle, `{"their word": "our label", ...}`; words are compared case-folded, a label is its own alias.
+    """
+
+    prompt: str = ""
+    aliases: str | None = None
+
+
 class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The whole of `model.yaml`."""
 
@@ -195,4 +206,5 @@ class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     golden: str | None = "golden.npz"
     calibration: str | None = None
     provenance: Provenance | None = None
+    escalation: EscalationSpec = EscalationSpec()
     batch: int = 1

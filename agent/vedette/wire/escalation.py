@@ -29,7 +29,7 @@ class DeclineCause(str, Enum):
     BUSY = "busy"  # every place for a frame on its way was taken ("unmet")
     COOL_DOWN = "cool_down"  # this scene was asked about a moment ago
     PRIVACY = "privacy"  # what may not leave the box is in it
-    OFFLINE = "offline"  # there is no way to the large model, and no room to keep the frame ("unmet")
+    OFFLINE = "offline"  # there is no way to the large model now; it may see the frame later ("unmet")
     TOO_OLD = "too_old"  # it waited too long for a way to the large model ("unmet")
     URGENT = "urgent"  # its camera never waits, and no answer could be there in time
     UNSUPPORTED = "unsupported"  # a tensor, or a task that no large model can be asked about

@@ -121,4 +121,21 @@ def test_a_new_day_is_a_new_budget() -> None:
     assert daily.tokens() == 0
     daily.tick(DAY_S / 2 + 1, NOON_S + DAY_S / 2 + 1)
     assert daily.tokens() == 100
-    assert daily.spent == Spent(day=20_001)
+    assert daily.spent == Spent(day=20_001, began_s=DAY_S / 2 + 1)
+
+
+def test_a_process_that_starts_again_beside_a_jumping_clock_makes_no_money() -> None:
+    spent = Spent(day=20_000, calls=9, boot="a", began_s=100.0)
+    again = Budgets(BudgetConfig(per_day=9), 5, spent, now_s=4000.0, utc_s=NOON_S + 3 * DAY_S, boot="a")
+    assert again.tokens() == 0
+    rebooted = Budgets(BudgetConfig(per_day=9), 5, spent, now_s=10.0, utc_s=NOON_S + DAY_S, boot="b")
+    assert rebooted.spent == Spent(day=20_001, boot="b", began_s=10.0)
+
+
+def test_a_clock_that_was_in_the_future_ends_no_budget_for_ever() -> None:
+    later = budgets(BudgetConfig(per_day=2400), Spent(day=29_000, calls=2400))
+    later.tick(DAY_S - 1, NOON_S + DAY_S - 1)
+    assert later.tokens() == 0
+    later.tick(DAY_S + 1, NOON_S + DAY_S + 1)
+    assert later.spent.day == 20_001
+    assert later.tokens() > 0
