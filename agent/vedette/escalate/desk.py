@@ -43,6 +43,8 @@ WAITING_BYTES = 32 << 20
 LEAST_ASK_NS = 20_000_000
 # An answer that comes a little late is paid for all the same, and still teaches.
 GRACE_SHARE = 0.5
+# After a failure what waits on the disk waits for so long, or for somebody else's success.
+DRAIN_REST_NS = 30 * 1_000_000_000
 
 
 class DeskParts(NamedTuple):
@@ -72,6 +74,7 @@ class Desk:
         self._open: dict[int, Ticket] = {}
         self._asked: dict[int, Ticket] = {}
         self._intake = Intake(config, parts.utc_s)
+        self._drain_after_ns = 0
         self.tally = OutcomeTally()
         self.drained_for: AskedModel | None = None  # whose cases of the backlog are asked about
         self.asked = self.audits = self.censored = self.sent_bytes = 0
@@ -225,6 +228,7 @@ class Desk:
                 self._keep(ticket)
             return
         parts.breaker.succeeded()
+        self._drain_after_ns = 0
         self.tally.answered()
         result = self._result(ticket, answer)
         self._conclude(ticket, result)
@@ -240,6 +244,7 @@ class Desk:
             parts.breaker.abandoned()
         elif blame.server_failed:
             parts.breaker.failed(now_ns)
+            self._drain_after_ns = now_ns + DRAIN_REST_NS
         else:
             parts.breaker.succeeded()
         if blame.pause_s > 0:
@@ -252,7 +257,7 @@ class Desk:
         """Ask about one that waits on the disk, when nothing else is to be done and the way is open."""
         parts = self._parts
         model = self.drained_for
-        idle = parts.pool.free > 0 and not len(self._waiting)
+        idle = parts.pool.free > 0 and not len(self._waiting) and now_ns >= self._drain_after_ns
         if model is None or not idle or parts.breaker.state(now_ns) is BreakerState.OPEN:
             return
         if parts.breaker.pause_s(now_ns) > 0:
