@@ -75,6 +75,8 @@ def named_files(spec: ModelSpec) -> Iterator[tuple[str, str]]:
         yield "golden", spec.golden
     if spec.calibration is not None:
         yield "calibration", spec.calibration
+    if spec.escalation.aliases is not None:
+        yield "escalation.aliases", spec.escalation.aliases
 
 
 def _input(given: InputSpec) -> Iterator[Problem]:

@@ -35,7 +35,8 @@ _NAME = re.compile(r"[0-9a-f]{64}\.book")
 class AuditBook:
     """Samples since the world changed last, and the last calibration; one thread owns it.
 
-    `path` None keeps nothing. `damage` says what was lost when it was opened.
+    `path` None keeps nothing. `damage` says what was lost when it was opened, `fault` why the disk refuses;
+    what could not be written counts in memory all the same.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -47,6 +48,7 @@ class AuditBook:
         self.looked: Looked | None = None
         self.looks = 0
         self.damage = ""
+        self.fault = ""
 
     def open(self) -> None:
         """Read what there is, and cut off what is damaged.
@@ -62,11 +64,7 @@ class AuditBook:
             raise storage_fault(error, f"the book of audits {self._path.name} cannot be opened") from error
 
     def append(self, record: Record) -> None:
-        """Add a record; it is durable after the next `sync`.
-
-        Raises:
-            StorageError: The disk refuses; in memory it counts.
-        """
+        """Add a record; it is durable after the next `sync`."""
         self._remember(record)
         if self._file is None:
             return
@@ -77,15 +75,12 @@ class AuditBook:
             self._unsynced = True
             if self._end > MAX_BYTES or len(self.samples) > MAX_SAMPLES * 2:
                 self._write_anew()
+            self.fault = ""
         except OSError as error:
-            raise self._fault(error) from error
+            self._refused(error)
 
     def sync(self) -> None:
-        """Make what was appended durable.
-
-        Raises:
-            StorageError: It may not be; the file is written anew at once, if the disk allows.
-        """
+        """Make what was appended durable; where that fails the file is written anew at once."""
         if self._file is None or not self._unsynced:
             return
         try:
@@ -95,20 +90,14 @@ class AuditBook:
             try:
                 self._write_anew()
             except OSError as error:
-                raise self._fault(error) from error
+                self._refused(error)
 
     def close(self) -> None:
-        """Sync and close.
-
-        Raises:
-            StorageError: See `sync`.
-        """
-        try:
-            self.sync()
-        finally:
-            if self._file is not None:
-                self._file.close()
-                self._file = None
+        """Sync and close."""
+        self.sync()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def _open(self, path: Path) -> None:
         try:
@@ -159,8 +148,8 @@ class AuditBook:
         self._file = DurableFile.open(self._path, Point.AUDITS)
         self._end, self._unsynced = len(content), False
 
-    def _fault(self, error: OSError) -> Exception:
-        return storage_fault(error, "an audit cannot be written down")
+    def _refused(self, error: OSError) -> None:
+        self.fault = f"an audit cannot be written down: {error.strerror}"
 
 
 def book_path(folder: Path, model_sha256: str) -> Path:

@@ -11,7 +11,9 @@ from vedette.escalate.audit_record import AuditSample, Drifted, Looked
 from vedette.gate.agreement import AgreementTally
 from vedette.gate.binomial import least_samples
 from vedette.gate.calibrate import AuditedBoxes, Calibration, Promise, calibrate_boxes, calibrate_classes
+from vedette.gate.confidence import score_of
 from vedette.gate.drift import Adwin, PageHinkley
+from vedette.gate.expected_error import expected_error
 from vedette.gate.setting import GateMode, Platt, Score
 from vedette.wire.bundle import Task
 from vedette.wire.escalation import Guarantee
@@ -26,6 +28,9 @@ BURST = 5.0
 # Where the box is unsure, errors are frequent, and how frequent depends on what the budget picks: only a leap
 # is news. With the parameters for rare errors there would be an alarm every 600 frames (measured at 40 %).
 LEAP, LEAP_LIMIT = 0.1, 25.0
+LEAST_TOLERANCE = 0.005
+# What a plain threshold may keep wrong; nobody promised anything.
+USUAL_ERRORS = 0.2
 # More samples than at the last look before it is worth its part of delta.
 GROWTH = 2
 
@@ -48,7 +53,6 @@ class ModelPromise:
         epsilon = policy.selective if policy.selective is not None else 1.0 - (policy.target or 1.0)
         self.promise = Promise(epsilon, policy.delta, selective=policy.selective is not None)
         self._scores = Adwin()
-        self._watch_errors()
         self.tally = AgreementTally()
         self.burst = False
         self._scenes = {sample.scene for sample in book.samples}
@@ -60,6 +64,7 @@ class ModelPromise:
         if book.looked is not None and policy.threshold is None:
             self.calibration = book.looked.calibration
             self._next_at = max(self._needed(), book.looked.scenes * GROWTH)
+        self._watch_errors()
 
     @property
     def fault(self) -> str:
@@ -77,11 +82,7 @@ class ModelPromise:
         return uncertainty <= threshold if self._boxes else score >= threshold
 
     def audited(self, sample: AuditSample) -> list[Happened]:
-        """An audit came back.
-
-        Raises:
-            StorageError: It counts, but the next start will not know of it.
-        """
+        """An audit came back."""
         self._scenes.add(sample.scene)
         self._count(sample)
         drifted = [
@@ -102,23 +103,35 @@ class ModelPromise:
         return self._look_if_due()
 
     def escalated(self, *, agreed: bool, utc_s: float) -> list[Happened]:
-        """A frame that was unsure came back.
-
-        Raises:
-            StorageError: See `audited`.
-        """
+        """A frame that was unsure came back."""
         if self._escalated.add(float(not agreed)):
             return self._drift(utc_s, "how often it is wrong where it is unsure")
         return []
 
     def _watch_errors(self) -> None:
-        """From the beginning, since another threshold keeps other frames.
+        """Anew, since another threshold keeps other frames; with the samples there are as what is usual.
 
-        What is watched is what is promised: errors of what is kept. They are rare, so that the detector's
-        parameters give no alarm in 100,000 audits; of all errors, at 8 %, it would give fifty.
+        What is watched is what is promised: errors of what is kept. The more of them are usual, the larger a
+        change has to be: with one tolerance for all there are 50 false alarms in 100,000 audits at 8 %.
         """
-        self._errors = PageHinkley()
+        usual = self.promise.epsilon if self._policy.threshold is None else USUAL_ERRORS
+        self._errors = PageHinkley(tolerance=max(LEAST_TOLERANCE, usual / 4))
         self._escalated = PageHinkley(tolerance=LEAP, limit=LEAP_LIMIT)
+        for sample in self.book.samples:
+            self._errors.add(float(not sample.agreed and self._would_keep(sample)))
+
+    def _would_keep(self, sample: AuditSample) -> bool:
+        """Whether the answer of an earlier audit would be trusted as things stand."""
+        found = self.calibration
+        if self._boxes:
+            boxes = (box[:2] for box in sample.candidates)
+            level = self.model.box_threshold
+            return expected_error(boxes, level, found.platt, count_normalised=True) <= found.threshold
+        logits = np.frombuffer(sample.logits, "<f4")
+        score = (
+            score_of(logits, Score(self._policy.score), found.temperature) if logits.size else sample.score
+        )
+        return score >= found.threshold
 
     def _count(self, sample: AuditSample) -> None:
         self.tally.frame(corrected=not sample.kept)
@@ -147,10 +160,10 @@ class ModelPromise:
         self._scenes.clear()
         self.tally = AgreementTally()
         self._scores = Adwin()
-        self._watch_errors()
         self.burst = self._policy.threshold is None
         self._next_at = self._needed()
         self.book.append(Drifted(utc_s, what, self.book.looks))
+        self._watch_errors()
         ends = "; no promise holds until it is calibrated anew" if before is GateMode.CALIBRATED else ""
         return [Happened("drift", f"{self.model.name} {self.model.version}: {what} has changed{ends}")]
 

@@ -103,6 +103,7 @@ class Service:
             model = load_asked_model(feed.bundle, feed.model_sha256)
         except BundleError as error:
             self._fault = f"nobody can be asked about {feed.model.name} {feed.model.version}: {error.cause}"
+            self.desk.tally.first("fault")
             self._event("unusable_bundle", self._fault)
             return
         self.model = self.desk.drained_for = model
@@ -122,10 +123,10 @@ class Service:
         if self._parts.training is not None:
             self._parts.training.sync()
         if self._promise is not None:
-            self._on_disk(self._promise.book.sync)
+            self._promise.book.sync()
         self._tell_setting()
         self._tell_spent()
-        self._parts.tell(self.figures())
+        self._tell_faults()
 
     def next_turn_ns(self) -> int:
         """When `turn` has something to do at the latest."""
@@ -173,6 +174,15 @@ class Service:
         setting = setting_for(self._promise, self._config, grant, self._numbers.next())
         self._parts.tell(NewSetting(setting))
 
+    def _tell_faults(self) -> None:
+        """Figures each second, and an event when something begins to be wrong."""
+        figures = self.figures()
+        self._parts.tell(figures)
+        if not figures.fault:
+            self.desk.tally.over("fault")
+        elif self.desk.tally.first("fault"):
+            self._event("fault", figures.fault)
+
     def _tell_spent(self) -> None:
         """Say once a day that there is nothing left."""
         spend = self._parts.purse.spend()
@@ -215,6 +225,7 @@ class Service:
         found = [
             self._fault,
             off,
+            "" if self._promise is None else self._promise.book.fault,
             self._parts.purse.fault,
             self._parts.backlog.fault,
             "" if training is None else training.fault,
@@ -229,7 +240,7 @@ class Service:
     def _learn(self, ticket: Ticket, answer: CloudAnswer, result: Result) -> None:
         promise = self._promise
         if promise is not None and promise.model.sha256 == ticket.model.sha256:
-            self._on_disk(lambda: self._teach(promise, ticket, result))
+            self._teach(promise, ticket, result)
         training = self._parts.training
         if training is not None:
             sample = training_sample(
@@ -275,14 +286,4 @@ class Service:
 
     def _close_book(self) -> None:
         if self._promise is not None:
-            self._on_disk(self._promise.book.close)
-
-    def _on_disk(self, act: Callable[[], None]) -> None:
-        try:
-            act()
-        except StorageError as error:
-            self._fault = str(error)
-            if self.desk.tally.first("disk"):
-                self._event("disk", self._fault)
-        else:
-            self.desk.tally.over("disk")
+            self._promise.book.close()

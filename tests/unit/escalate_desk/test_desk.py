@@ -326,7 +326,7 @@ steps = st.lists(
     ),
     max_size=70,
 )
-FATES = [
+FATES: list[CloudAnswer | CloudError] = [
     says("dog"),
     says("zebra"),
     down(CloudFault.CONNECT),
@@ -351,7 +351,8 @@ def test_whatever_happens_each_case_ends_exactly_once_and_in_time(
         tmp_path_factory.mktemp("desk"),
         places=places,
     )
-    came, due_ns = [], {}
+    came: list[int] = []
+    due_ns: dict[int, int] = {}
     for what, number, flag in schedule:
         if what == "bring":
             came.append(len(came))

@@ -60,8 +60,8 @@ def test_audits_go_first_and_then_doubt_and_then_age() -> None:
         assert queue.push(ticket) == []
     assert (len(queue), queue.audits()) == (4, 1)
     order = []
-    while (ticket := queue.pop()) is not None:
-        order.append(ticket.case.result.seq)
+    while (found := queue.pop()) is not None:
+        order.append(found.case.result.seq)
     assert order == [0, 2, 1, 3]
     assert queue.size_bytes == 0
 
