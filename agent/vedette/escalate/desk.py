@@ -60,7 +60,7 @@ class DeskParts(NamedTuple):
     utc_s: Callable[[], float]
     keeps: Callable[[Case], bool]
     learn: Callable[[Ticket, CloudAnswer, Result], None]
-    conclude: Callable[[Result], None]
+    conclude: Callable[[Result, Result], None]
     tell_event: Callable[[str, str], None]
 
 
@@ -131,7 +131,7 @@ class Desk:
         self.censored += case.reason is Reason.AUDIT and cause is DeclineCause.PRIVACY
         result = declined(case, cause, _ms(now_ns - answered_ns(case)))
         self.tally.count(result)
-        self._parts.conclude(result)
+        self._parts.conclude(result, case.result)
 
     # Time passes ------------------------------------------------------------------------------------------
 
@@ -161,8 +161,6 @@ class Desk:
             pass
         for ticket in tuple(self._open.values()):
             self._decline(ticket, DeclineCause.STOPPED)
-
-    # Inside -----------------------------------------------------------------------------------------------
 
     def _why_not(self, case: Case, model: AskedModel | None, now_ns: int) -> DeclineCause | None:
         if model is None or model.sha256 != case.model_sha256 or model.task.value != case.result.task:
@@ -289,7 +287,7 @@ class Desk:
         if self._open.pop(ticket.number, None) is None:
             return
         self.tally.count(result)
-        self._parts.conclude(result)
+        self._parts.conclude(result, ticket.case.result)
 
     def _usual_ns(self) -> int:
         return round(self._parts.trips.quantile(0.9) * 1e9)

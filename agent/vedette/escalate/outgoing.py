@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from vedette.errors import BadInputError
 from vedette.escalate.messages import Concluded, EscalatorEvent
-from vedette.wire.escalation import CloudFault, OutcomeWord
+from vedette.wire.escalation import CloudFault
 
 if TYPE_CHECKING:
     from vedette.escalate.messages import EscalatorFigures, NewSetting, ToEscalator
@@ -23,7 +23,7 @@ class Outgoing:
 
     def __init__(self, control: Channel[ToEscalator]) -> None:
         self._control = control
-        self._kept: deque[Concluded | EscalatorEvent] = deque()
+        self._kept: deque[tuple[Concluded | EscalatorEvent, Result | None]] = deque()
         self._newest: dict[type, NewSetting | EscalatorFigures] = {}
 
     @property
@@ -31,14 +31,14 @@ class Outgoing:
         """Messages that must not be lost and are not sent yet."""
         return len(self._kept)
 
-    def conclude(self, result: Result) -> None:
-        """One escalation ended."""
-        self._kept.append(Concluded((result,)))
+    def conclude(self, result: Result, local: Result) -> None:
+        """One escalation ended; `local` is the answer that the box gave."""
+        self._kept.append((Concluded((result,)), local))
 
     def tell(self, message: NewSetting | EscalatorFigures | EscalatorEvent) -> None:
         """Anything else."""
         if isinstance(message, EscalatorEvent):
-            self._kept.append(message)
+            self._kept.append((message, None))
         else:
             self._newest[type(message)] = message
 
@@ -49,7 +49,7 @@ class Outgoing:
             PeerGoneError: There is no daemon.
         """
         while self._kept:
-            if not self._send(self._kept[0]):
+            if not self._send(*self._kept[0]):
                 return False
             self._kept.popleft()
         for kind, message in tuple(self._newest.items()):
@@ -58,20 +58,19 @@ class Outgoing:
             del self._newest[kind]
         return True
 
-    def _send(self, message: Concluded | EscalatorEvent) -> bool:
+    def _send(self, message: Concluded | EscalatorEvent, local: Result | None) -> bool:
         try:
             return self._control.send(message)
         except BadInputError:
-            if isinstance(message, EscalatorEvent):
+            if isinstance(message, EscalatorEvent) or local is None:
                 raise
-            return self._control.send(Concluded(tuple(_too_large(one) for one in message.results)))
+            return self._control.send(Concluded((_too_large(message.results[0], local),)))
 
 
-def _too_large(result: Result) -> Result:
+def _too_large(result: Result, local: Result) -> Result:
     """An outcome that no datagram carries: the large model's boxes are beyond all measure."""
     ended = result.escalation
     if ended is None:
-        return result
+        return local
     cause = CloudFault.TOO_LARGE.value
-    failed = replace(ended, outcome=OutcomeWord.FAILED.value, cause=cause, said=UNSET)
-    return replace(result, source="local", detections=(), confidence=UNSET, escalation=failed)
+    return replace(local, escalation=replace(ended, outcome="failed", cause=cause, said=UNSET))

@@ -52,7 +52,7 @@ class ServiceParts(NamedTuple):
     audits: Path | None
     clock: Clock
     utc_s: Callable[[], float]
-    conclude: Callable[[Result], None]
+    conclude: Callable[[Result, Result], None]
     tell: Callable[[NewSetting | EscalatorFigures | EscalatorEvent], None]
 
 
@@ -67,6 +67,7 @@ class Service:
         self._numbers = SettingNumbers(parts.clock)
         self.model: AskedModel | None = None
         self._promise: ModelPromise | None = None
+        self._fed: Feed | None = None
         self._fault = ""
         self._due_ns = 0
         self.desk = Desk(
@@ -92,13 +93,13 @@ class Service:
 
     def feed(self, feed: Feed) -> None:
         """Cases of this model come from now on; those before keep their own."""
-        if self.model is not None and self.model.sha256 == feed.model_sha256:
-            self._due_ns = 0
+        if self.model is not None and self._fed == feed:
+            self._due_ns = 0  # another worker of the same model has no setting yet
             return
         self._close_book()
         self._cache.clear()
         self.model = self._promise = self.desk.drained_for = None
-        self._fault = ""
+        self._fault, self._fed = "", feed
         try:
             model = load_asked_model(feed.bundle, feed.model_sha256)
         except BundleError as error:

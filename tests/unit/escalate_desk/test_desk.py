@@ -74,7 +74,7 @@ class Office:
                 self.utc_s,
                 lambda case: case.uncertainty < 0.1,
                 lambda *learnt: self.learnt.append(learnt),
-                self.ended.append,
+                lambda result, _: self.ended.append(result),
                 lambda word, detail: self.events.append((word, detail)),
             ),
         )

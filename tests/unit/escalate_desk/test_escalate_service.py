@@ -74,7 +74,7 @@ class Box:
             self.root / "audits",
             self.clock,
             utc_s,
-            self.ended.append,
+            lambda result, _: self.ended.append(result),
             self.told.append,
         )
         spec = EscalatorSpec(config={}, state_dir=str(self.root), device="box", site="yard")
@@ -238,6 +238,17 @@ def test_a_bundle_says_how_the_large_models_words_are_read(box: Box) -> None:
     assert box.ended[-1].escalation.outcome == "agreed"
     assert box.service.model is not None
     assert box.service.model.prompt == "Which lamp?"
+
+
+def test_the_same_model_with_other_words_is_read_anew(box: Box) -> None:
+    """The digest of the model file alone does not tell."""
+    for word in ("crimson", "scarlet"):
+        files = {"aliases.json": f'{{"{word}": "red"}}'.encode()}
+        made = played_bundle(box.root / word, spec={"escalation": {"aliases": "aliases.json"}}, files=files)
+        found = load_bundle(made)
+        box.service.feed(Feed(ModelRef("tiny", "1", found.sha256), found.model_sha256, str(made)))
+        box.audit(word)
+        assert box.ended[-1].source == "cloud"
 
 
 @pytest.mark.parametrize(
