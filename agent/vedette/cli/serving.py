@@ -64,7 +64,8 @@ def serve(
     summary = summary_of(daemon, time.monotonic_ns())
     if stopping.reason:
         terminal.say(f"stopped: {stopping.reason}")
-    if summary.engine is not None or any(camera.frames_in for camera in summary.cameras):
+    # Tables of nothing would only stand before the error that says why there was nothing.
+    if any(camera.frames_in for camera in summary.cameras) or (error is None and summary.engine is not None):
         terminal.summary(summary)
     if summary_to is not None:
         _write_summary(summary_to, summary)
