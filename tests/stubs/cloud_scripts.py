@@ -85,9 +85,10 @@ def _request_from(peer: socket.socket) -> bytes:
 def says(
     body: bytes, *, status: str = "200 OK", headers: str = "", content_type: str = "application/json"
 ) -> Script:
-    """One whole answer."""
+    """One whole answer; it says that no other follows, or a client would ask again on what is closing."""
     head = (
-        f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n{headers}\r\n"
+        f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
+        f"Connection: close\r\n{headers}\r\n"
     )
 
     def script(peer: socket.socket, _: threading.Event) -> None:
