@@ -38,7 +38,7 @@ OIP = json.dumps(
 ).encode()
 CHAT = json.dumps({"choices": [{"message": {"content": '{"label": "dog"}'}}]}).encode()
 BUSY = says(b"{}", status="503 Service Unavailable", headers="Retry-After: 2\r\n")
-SLACK_S = 3.0
+SLACK_S = 12.0
 
 
 @contextlib.contextmanager

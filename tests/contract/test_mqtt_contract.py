@@ -222,8 +222,8 @@ def test_a_wait_can_be_woken_from_another_thread(connect: Connect) -> None:
     timer = threading.Timer(0.05, connection.wake)
     timer.start()
     began_s = time.monotonic()
-    assert connection.next_event(30.0) is None
-    assert time.monotonic() - began_s < 5.0
+    assert connection.next_event(120.0) is None
+    assert time.monotonic() - began_s < 60.0
     timer.join()
 
 

@@ -149,7 +149,7 @@ def test_metadata_server_slowloris_is_cut_off(
     began_s = time.monotonic()
     with pytest.raises(UnavailableError, match="nothing moved"):
         trust.refresh()
-    assert time.monotonic() - began_s < 20 * STALL_S
+    assert time.monotonic() - began_s < 20
     server.spoil("", Fault())
     assert offered(trust).counter == 1
 

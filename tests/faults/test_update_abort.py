@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from vedette.trust.offer import Offer
 
-AT_ONCE_S = 2.0
+AT_ONCE_S = 20.0
 STALL_S = 60.0  # far beyond: it is not the watchdog on progress that ends these
 PATH = "metadata/timestamp.json"
 _NEVER = threading.Event()
@@ -42,7 +42,7 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
 
 
-def until(done: Callable[[], object], what: str, within_s: float = 20.0) -> float:
+def until(done: Callable[[], object], what: str, within_s: float = 60.0) -> float:
     """Wait for something another thread does; how long that took."""
     begun_s = time.monotonic()
     while not done():

@@ -44,7 +44,7 @@ def test_a_server_that_never_finishes_its_header_is_not_reached_and_holds_nobody
     with RepositoryServer({"metadata/timestamp.json": b"{}"}, Fault(drip_header=True)) as server:
         began_s = time.monotonic()
         assert not HttpFetcher(server.url, stall_s=STALL_S).reachable()
-        assert time.monotonic() - began_s < 10 * STALL_S
+        assert time.monotonic() - began_s < 15
 
 
 def test_the_end_of_the_agent_does_not_wait_for_it() -> None:

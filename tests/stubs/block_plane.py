@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from vedette_fleet.block_server import ServerFigures
 
 COMMAND = [sys.executable, "-c", "from vedette_fleet.cli.main import main; main()"]
-_ENDED_WITHIN_S = 5.0
+_ENDED_WITHIN_S = 30.0
 
 
 def make_repository(folder: Path, files: dict[str, bytes] | None = None, *blobs: bytes) -> Path:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-READY_WITHIN_S = 10.0
-_ENDED_WITHIN_S = 5.0
+READY_WITHIN_S = 60.0
+_ENDED_WITHIN_S = 30.0
 
 
 def mosquitto_or_skip() -> str:

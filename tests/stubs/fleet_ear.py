@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from vedette.wire.topics import DeviceTopics
 
 ANSWERS = "operator/answers"
-ANSWERED_WITHIN_S = 20.0
+ANSWERED_WITHIN_S = 60.0
 
 
 class FleetEar:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from vedette.mqtt.port import Connection, Event, Outgoing, Subscription, WillMaker
 
-WITHIN_S = 10.0
+WITHIN_S = 60.0
 QUICK = Supervision(turn_s=0.1, deaf_after_s=0.5, look_every_s=0.1, proven_s=60.0)
 _QUICK_OPTIONS = {"host": "127.0.0.1", "retry_min_s": 0.05, "retry_max_s": 0.3, "connect_timeout_s": 5.0}
 

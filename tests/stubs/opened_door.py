@@ -83,7 +83,7 @@ class OpenedDoor:
         if kind is None:
             self.check()
 
-    def stop(self, *, within_s: float = 20.0) -> None:
+    def stop(self, *, within_s: float = 60.0) -> None:
         """Ask for the end and wait for it."""
         self.stopping.ask("the test is over")
         self._thread.join(within_s)

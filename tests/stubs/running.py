@@ -139,12 +139,12 @@ class Running:
         if kind is None:
             self.check()
 
-    def stop(self, *, within_s: float = 20.0) -> None:
+    def stop(self, *, within_s: float = 60.0) -> None:
         """Ask for the end and wait for it."""
         self.stopping.ask("the test is over")
         self.wait(within_s=within_s)
 
-    def wait(self, *, within_s: float = 40.0) -> None:
+    def wait(self, *, within_s: float = 60.0) -> None:
         """Wait until the inputs have ended."""
         self._thread.join(within_s)
         assert not self._thread.is_alive(), (

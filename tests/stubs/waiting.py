@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LOOK_EVERY_S = 0.01
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def until(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 DEADLINE_S = 0.4
 # Of a shared machine; what the deadline is worth on a quiet one is a bench's to say.
-SLACK_S = 3.0
+SLACK_S = 12.0
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 
 
@@ -198,10 +198,10 @@ def test_closing_ends_what_is_under_way_and_whatever_comes_later(opened: list[Cl
         for _ in range(2):
             began_s = time.monotonic()
             with pytest.raises(CloudError, match="this agent ends") as caught:
-                client.post("/ask", b"{}", {}, began_s + 20)
-            assert time.monotonic() - began_s < 10
+                client.post("/ask", b"{}", {}, began_s + 100)
+            assert time.monotonic() - began_s < 60
             assert (caught.value.fault, caught.value.final) == (CloudFault.BROKEN, True)
-        closer.join(20)
+        closer.join(60)
     assert over.is_set()
 
 

@@ -218,7 +218,7 @@ def test_a_process_that_dies_costs_its_batch_and_not_the_server(server: Served) 
         assert ask(server.where, "/healthz").status == 200
         return answer.status == 200 and server.models() not in ([], [before])
 
-    until(answered, "an answer of the next process", timeout_s=30)
+    until(answered, "an answer of the next process", timeout_s=60)
     assert _figure(ask(server.where, "/metrics").body.decode(), "vedette_cloud_process_losses_total") == 1
 
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from vedette.config.escalation import EscalationConfig
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 FORMAT = describe(64, 48, PixelFormat.BGR24)
 SLOTS = 8
 

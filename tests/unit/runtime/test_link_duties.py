@@ -291,8 +291,11 @@ def test_a_dashboard_gets_the_figures_of_the_window(tmp_path: Path) -> None:
     with reporting.run as run:
         run.until_answers("one", 20)
         until(lambda: len(reporting.link.reports) >= 2, "two windows")
-    shown = home_state(reporting.reports()[1:2])
-    assert 15 < shown.fps < 45
+    (second,) = reporting.reports()[1:2]
+    shown = home_state([second])
+    answered = sum(row.ok[0] for row in second.cameras.rows())
+    assert shown.fps == pytest.approx(answered / (second.end_s - second.start_s))
+    assert shown.fps > 0
     assert shown.cameras["one"].online
     assert shown.cameras["one"].latency_p95_ms == shown.latency_p95_ms
     assert shown.latency_p95_ms is not None
@@ -303,7 +306,7 @@ def test_an_agent_that_ends_before_it_began_reports_nothing_and_ends(tmp_path: P
     reporting = Reporting(tmp_path)
     reporting.run.stopping.ask("a signal")
     with reporting.run as run:
-        run.wait(within_s=5)
+        run.wait(within_s=60)
     assert reporting.answered() == 0
 
 
