@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from vedette.config.agent import AgentConfig
     from vedette.config.camera import CameraConfig
+    from vedette.config.escalation import BudgetConfig, EscalationConfig
     from vedette.config.link import HttpConfig, MqttConfig, TelemetryConfig
     from vedette.config.updates import UpdateConfig
 
@@ -87,6 +88,9 @@ def _absent(config: AgentConfig) -> Iterator[str]:
         named["mqtt.password_file"] = mqtt.password_file or ""
         for key in ("ca", "cert", "key") if mqtt.tls is not None else ():
             named[f"mqtt.tls.{key}"] = getattr(mqtt.tls, key) or ""
+    asked = config.escalation
+    for key in ("key_file", "ca") if asked is not None else ():
+        named[f"escalation.{key}"] = getattr(asked, key) or ""
     for key, path in named.items():
         if path and not Path(path).is_file():
             yield f"{key}: {shown(path)} is not on this machine"
@@ -101,16 +105,17 @@ def _summary(config: AgentConfig) -> list[str]:
         "model": (f"{config.model.name} from " if config.model.name else "") + shown(config.model.factory),
         "engine": ", then ".join(engine.accelerators)
         + f"; threads: {engine.threads}; if the first is not in effect: {engine.on_fallback}",
-        "cameras": f"\n{'':<10}".join(cameras) or "none",
+        "cameras": f"\n{'':<12}".join(cameras) or "none",
         "memory": f"at most {config.limits.ring_memory / 1e6:,.0f} MB for frames",
         "results": config.results.to if config.results.to == "stdout" else shown(config.results.to),
         "state": shown(config.state_dir) if config.state_dir else "none: nothing is kept between runs",
         "http": "none" if config.http is None else _http_line(config.http),
         "mqtt": "none" if config.mqtt is None else _mqtt_line(config.mqtt),
         **({} if config.mqtt is None else {"telemetry": _telemetry_line(config.telemetry)}),
+        "escalation": "none" if config.escalation is None else _escalation_line(config.escalation),
         "updates": "none" if config.update is None else _update_line(config.update),
     }
-    return [f"{config.origin} is good. It would run:", "", *(f"{key:<10}{row}" for key, row in rows.items())]
+    return [f"{config.origin} is good. It would run:", "", *(f"{key:<12}{row}" for key, row in rows.items())]
 
 
 def _http_line(http: HttpConfig) -> str:
@@ -136,6 +141,35 @@ def _mqtt_line(mqtt: MqttConfig) -> str:
 def _telemetry_line(telemetry: TelemetryConfig) -> str:
     every = duration_text(telemetry.interval_s)
     return f"every {every}, in messages of up to {telemetry.max_report:,} bytes ({telemetry.format})"
+
+
+def _escalation_line(asked: EscalationConfig) -> str:
+    policy, privacy = asked.policy, asked.privacy
+    if policy.target is not None:
+        when = f"{policy.target:.4g} of what it gets right, with confidence {1 - policy.delta:g}"
+    elif policy.selective is not None:
+        when = f"at most {policy.selective:.4g} of kept answers differ, with confidence {1 - policy.delta:g}"
+    else:
+        when = f"asked below a confidence of {policy.threshold:g}, which promises nothing"
+    parts = [f"{asked.model} at {redact_url(asked.url)} ({asked.provider})", when, _budget_text(asked.budget)]
+    sent = {"frame": "whole frames", "crop": "what was detected", "never": "nothing"}[privacy.send]
+    parts.append(f"{sent} may be sent" + (f", without {', '.join(privacy.blur)}" if privacy.blur else ""))
+    within = duration_text(asked.deadline_ms / 1e3)
+    parts.append(
+        f"answers wait for it up to {within}" if asked.hold else f"corrections follow within {within}"
+    )
+    return f"\n{'':<12}".join(parts)
+
+
+def _budget_text(budget: BudgetConfig) -> str:
+    limits = {
+        "calls a minute": budget.per_minute,
+        "calls a day": budget.per_day,
+        "bytes a day": budget.bytes_per_day,
+        "of money a day": budget.money_per_day,
+    }
+    given = [f"{limit:,} {name}" for name, limit in limits.items() if limit is not None]
+    return f"at most {', '.join(given)}" if given else "as often as it takes: no budget is set"
 
 
 def _update_line(update: UpdateConfig) -> str:

@@ -16,6 +16,7 @@ from msgspec import Meta
 from vedette.config.camera import CameraConfig, home_problems, is_path
 from vedette.config.credentials import has_written_password
 from vedette.config.document import parse_document
+from vedette.config.escalation import EscalationConfig
 from vedette.config.link import HttpConfig, MqttConfig, TelemetryConfig
 from vedette.config.notation import Name, Seconds, SizeBytes, expand_variables
 from vedette.config.updates import ControlConfig, UpdateConfig
@@ -140,6 +141,7 @@ class AgentDocument(msgspec.Struct, frozen=True, kw_only=True):
     telemetry: TelemetryConfig = TelemetryConfig()
     http: HttpConfig | None = None
     control: ControlConfig = ControlConfig()
+    escalation: EscalationConfig | None = None
 
     @classmethod
     def problems_of(cls, fields: Mapping[str, Any]) -> Iterator[Problem]:
@@ -174,9 +176,24 @@ def _missing_neighbours(fields: Mapping[str, Any]) -> Iterator[Problem]:
     if fields.get("http") is not None and "http" in fields.get("cameras", {}):
         yield ("cameras", "http"), "is the name of the HTTP door's own frames; choose another"
     yield from _door_problems(fields)
+    yield from _escalation_problems(fields)
     update = fields.get("update")
     if update is not None and "mqtt" in update.via and "mqtt" in fields and fields["mqtt"] is None:
         yield ("update", "via"), "names mqtt, and there is no `mqtt` section"
+
+
+def _escalation_problems(fields: Mapping[str, Any]) -> Iterator[Problem]:
+    """Cameras that there are none of; a queue or a training set without a place."""
+    asked: EscalationConfig | None = fields.get("escalation")
+    if asked is None:
+        return
+    cameras: dict[str, CameraConfig] | None = fields.get("cameras")
+    for key in ("quiet", "urgent"):
+        for index, name in enumerate(getattr(asked, key)):
+            if cameras is not None and name not in cameras:
+                yield ("escalation", key, str(index)), f"there is no camera `{name}`"
+    if asked.training is not None and "state_dir" in fields and fields["state_dir"] is None:
+        yield ("escalation", "training"), "needs `state_dir`: samples are kept there"
 
 
 def _door_problems(fields: Mapping[str, Any]) -> Iterator[Problem]:
@@ -221,6 +238,11 @@ def parse_config(text: str, *, origin: Path, environ: Mapping[str, str]) -> Agen
                 f"{'.'.join(path)}: the password stands in the file; "
                 "write ${NAME} there and set the variable in the environment of the service"
             )
+        if path == ("escalation", "key") and raw and "${" not in raw:
+            notes.append(
+                "escalation.key: the key stands in the file; write it into a file of its own and name that "
+                "as `key_file`, or write ${NAME} and set the variable in the environment of the service"
+            )
         return expand_variables(raw, environ)
 
     document = parse_document(text, AgentDocument, origin=str(origin), expand=expand)
@@ -250,6 +272,7 @@ def parse_config(text: str, *, origin: Path, environ: Mapping[str, str]) -> Agen
         telemetry=document.telemetry,
         http=document.http,
         control=ControlConfig(None if document.control.socket is None else rooted(document.control.socket)),
+        escalation=None if document.escalation is None else document.escalation.rooted(rooted),
         origin=origin,
         notes=tuple(notes),
     )

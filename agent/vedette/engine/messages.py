@@ -70,7 +70,10 @@ class SetGate(msgspec.Struct, frozen=True, tag=True):
 
 
 class CasesTo(msgspec.Struct, frozen=True, tag=True):
-    """Put frames that the large model is to see into the ring whose descriptors come along."""
+    """Put frames that the large model is to see into the ring whose descriptors come along.
+
+    Without descriptors nobody takes any more.
+    """
 
 
 class Stop(msgspec.Struct, frozen=True, tag=True):
@@ -90,6 +93,7 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
     """Loaded, self-tested and warmed; `can_serve` is False for one that cannot leave its low priority.
 
     `engine` is the bundle's word for its runtime; `inputs` and `outputs` are what the runtime says of them.
+    `model_sha256` is that of the model file alone, to which a gate's setting is bound.
     """
 
     model: ModelRef
@@ -101,6 +105,7 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
     inputs: tuple[TensorInfo, ...] = ()
     outputs: tuple[TensorInfo, ...] = ()
     bundle_bytes: int = 0
+    model_sha256: str = ""
 
 
 class Fatal(msgspec.Struct, frozen=True, tag=True):

@@ -99,6 +99,7 @@ class Model:
             inputs=engine.inputs,
             outputs=engine.outputs,
             bundle_bytes=sum((bundle.root / name).stat().st_size for name in bundle.files),
+            model_sha256=bundle.model_sha256,
         )
 
     def warm_up(self, runs: int) -> None:

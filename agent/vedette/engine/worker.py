@@ -255,7 +255,7 @@ class Worker:
         model = self._model
         try:
             placement = camera.prepare(lease, model)
-            held = self._gate.on and not camera.shadow and placement is not None
+            held = placement is not None and not camera.shadow and self._gate.judges(camera.camera)
             if not held:
                 camera.reader.release()
             prepared_ns = time.monotonic_ns()

@@ -55,8 +55,12 @@ class WorkerGate:
 
     @property
     def on(self) -> bool:
-        """Whether answers are to be judged; frames must be held until then."""
+        """Whether answers are judged at all."""
         return self._gate.on and self._evidence is not None
+
+    def judges(self, camera: str) -> bool:
+        """Whether answers of this camera are to be judged; its frames must be held until then."""
+        return self._gate.on and self._evidence is not None and self._gate.sees(camera)
 
     def use(self, setting: GateSetting) -> None:
         """Apply a setting; one for another model file is none of ours."""
@@ -65,12 +69,14 @@ class WorkerGate:
             self._setting = setting
 
     def cases_to(self, fds: list[int]) -> None:
-        """Hand cases over by this ring from now on.
+        """Hand cases over by this ring from now on; without descriptors, to nobody.
 
         Raises:
             BadInputError: The descriptors are those of no ring.
         """
         self.close()
+        if not fds:
+            return
         handles = RingHandles(fds)
         try:
             self._ring = Ring(handles)

@@ -199,7 +199,8 @@ def run(control: Channel[ToEscalator], spec: EscalatorSpec) -> int:
     except PeerGoneError:
         return 0
     except VedetteError as error:
-        sys.stderr.write(f"{error.diagnostics()}\n")
+        # The daemon repeats the last line.
+        sys.stderr.write(f"{error.cause}; {error.cure}\n" if error.cure else f"{error.cause}\n")
         return error.exit_code
     return 0
 

@@ -54,6 +54,10 @@ class Gate:
         """Of the setting in use, 0 without one."""
         return 0 if self._setting is None else self._setting.number
 
+    def sees(self, camera: str) -> bool:
+        """Whether anybody may be asked about this camera's frames."""
+        return self._setting is not None and camera not in self._setting.quiet_cameras
+
     def use(self, setting: GateSetting) -> None:
         """Apply a setting from now on; one that is older than the one in use is ignored."""
         before = self._setting

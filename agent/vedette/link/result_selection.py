@@ -49,6 +49,8 @@ class ResultSelection:
         """Consider an answer; whether one waits that did not before, so that somebody must be told."""
         if self._config.publish == "none":
             return False
+        if self._config.publish == "change" and _only_an_outcome(result):
+            return False
         camera = self._cameras.setdefault(result.camera, _Camera())
         shows = _what_it_shows(result)
         if self._config.publish == "change" and shows == camera.shown:
@@ -92,6 +94,12 @@ class ResultSelection:
     def _forget(self, camera: _Camera) -> None:
         self._waiting_bytes -= len(camera.waiting or b"")
         camera.waiting = None
+
+
+def _only_an_outcome(result: Result) -> bool:
+    """A line that says how an escalation ended, and shows nothing that the frame's own line did not."""
+    ended = result.escalation
+    return ended is not None and ended.reason is not UNSET and ended.outcome != "answered"
 
 
 def _what_it_shows(result: Result) -> object:

@@ -12,6 +12,7 @@ Reading it tells every process, thread and queue there is:
 - one source child per camera, of which the HTTP door is one, one engine worker child, during an update a
   second one; between source and worker the camera's frame ring, between every child and this process datagram
   sockets whose kernel buffers are the bound, and for the door's answers `door_sink` with a bound of its own;
+- with a large model, the asking child, which takes cases from the worker by a ring of their own;
 - during an update, one at a time, a child that makes files or tries a candidate.
 """
 
@@ -33,7 +34,15 @@ from vedette.runtime.answers import Answers
 from vedette.runtime.daemon import Daemon
 from vedette.runtime.linking_surroundings import Surroundings
 from vedette.runtime.log import Level, Log, LogLine
-from vedette.runtime.plan import CameraPlan, LinkPlan, RestartPolicy, RunPlan, UpdatePlan, door_plan
+from vedette.runtime.plan import (
+    CameraPlan,
+    EscalationPlan,
+    LinkPlan,
+    RestartPolicy,
+    RunPlan,
+    UpdatePlan,
+    door_plan,
+)
 from vedette.runtime.public_config import public_config
 from vedette.runtime.sinks import LineSink
 from vedette.runtime.status import StatusDesk
@@ -81,6 +90,7 @@ def plan_from_config(config: AgentConfig) -> RunPlan:
         control_socket=None if config.control_socket is None else config.control_socket.resolve(),
         update=update_plan(config),
         link=link_plan(config),
+        escalation=escalation_plan(config),
         shown=public_config(config),
     )
 
@@ -96,6 +106,18 @@ def link_plan(config: AgentConfig) -> LinkPlan | None:
         device=config.device.id,
         site=config.device.site,
         labels=config.device.labels,
+    )
+
+
+def escalation_plan(config: AgentConfig) -> EscalationPlan | None:
+    """The large model, if there is one."""
+    if config.escalation is None:
+        return None
+    return EscalationPlan(
+        config=config.escalation,
+        state_dir="" if config.state_dir is None else str(Path(config.state_dir).resolve()),
+        device=config.device.id,
+        site=config.device.site or "",
     )
 
 

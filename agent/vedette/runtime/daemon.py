@@ -18,6 +18,8 @@ from vedette.errors import InternalError
 from vedette.runtime.camera import Camera
 from vedette.runtime.door import Door
 from vedette.runtime.door_sink import DoorSink
+from vedette.runtime.escalation_lines import EscalationLines
+from vedette.runtime.escalator import Escalator
 from vedette.runtime.generation import Generation, Phase
 from vedette.runtime.live import LiveModel
 from vedette.runtime.log import Level, LogLine
@@ -46,6 +48,7 @@ ENDING_TICK_S = 0.003
 # Together they stay below the three seconds in which the daemon promises to end.
 SOURCE_STOP_WAIT_S = 0.7
 WORKER_STOP_WAIT_S = 1.5
+ASKING_STOP_WAIT_S = 2.2
 KILL_WAIT_S = 1.0
 FINISH_WAIT_S = 10.0
 
@@ -125,6 +128,8 @@ class Daemon:
         has_door = any(camera.door is not None for camera in plan.cameras)
         # Who asks for figures asks there; nobody else pays for them.
         self.window = WindowRecorder(self.started_ns) if has_door or plan.link is not None else None
+        asked = plan.escalation
+        self.escalations = None if asked is None else EscalationLines(asked, clock)
         self.results = ResultsThread(
             sink=sink,
             ledger=self.ledger,
@@ -133,6 +138,7 @@ class Daemon:
             notify=stopping.poke,
             door=DoorSink(clock) if has_door else None,
             window=self.window,
+            escalations=self.escalations,
         )
         budget = RingBudget(plan.ring_memory_bytes)
         self.cameras = [
@@ -156,6 +162,18 @@ class Daemon:
             shadow=shadow,
             results=self.results,
             say=say,
+        )
+        self.escalator = (
+            None
+            if asked is None
+            else Escalator(
+                asked,
+                clock=clock,
+                restarts=Restarts(plan.restart, clock, rng),
+                budget=budget,
+                results=self.results,
+                say=say,
+            )
         )
         self._outlives_model = plan.outlives_model
         self.companions: list[Companion] = []
@@ -208,6 +226,8 @@ class Daemon:
             camera.tick(worker_ready=self.generation.serving)
         self.generation.tick(self.cameras)
         self.swap.tick(self.cameras)
+        if self.escalator is not None:
+            self.escalator.tick(self.cameras, self.generation)
         if self.door is not None:
             self.door.tick(self.cameras, self.generation)
         if self._on_tick is not None:
@@ -225,6 +245,11 @@ class Daemon:
             watched[other.control.fileno()] = other.listen
             watched[other.child.stderr_fd] = other.child.read_stderr
             watched[other.child.pidfd] = partial(self._bury_other, other)
+        asking = self.escalator
+        if asking is not None and asking.child is not None and asking.control is not None:
+            watched[asking.control.fileno()] = asking.listen
+            watched[asking.child.stderr_fd] = asking.child.read_stderr
+            watched[asking.child.pidfd] = partial(self._bury_asking, asking)
         for camera in self.cameras:
             if camera.child is not None and camera.control is not None:
                 watched[camera.control.fileno()] = camera.listen
@@ -249,6 +274,11 @@ class Daemon:
         status = worker.child.exited() if worker is not None else None
         if status is not None:
             self.generation.buried(status)
+
+    def _bury_asking(self, asking: Escalator) -> None:
+        status = asking.child.exited() if asking.child is not None else None
+        if status is not None:
+            asking.buried(status)
 
     def _bury_other(self, worker: WorkerProcess) -> None:
         status = worker.child.exited()
@@ -289,10 +319,9 @@ class Daemon:
             camera.stop()
         self.generation.stop()
         self.swap.stop()
-        for camera in self.cameras:
-            if camera.child is not None:
-                self._let_end(camera.child, began_ns, SOURCE_STOP_WAIT_S)
-        self._let_workers_end(began_ns)
+        if self.escalator is not None:
+            self.escalator.stop()
+        self._let_children_end(began_ns)
         for camera in self.cameras:
             if camera.ring is not None:
                 self.results.skip_to(camera.name, camera.ring.head, DropCause.SHUTDOWN)
@@ -301,6 +330,15 @@ class Daemon:
         self.observe_rings()
         for camera in self.cameras:
             camera.close()
+
+    def _let_children_end(self, began_ns: int) -> None:
+        for camera in self.cameras:
+            if camera.child is not None:
+                self._let_end(camera.child, began_ns, SOURCE_STOP_WAIT_S)
+        self._let_workers_end(began_ns)
+        if self.escalator is not None:
+            left_s = ASKING_STOP_WAIT_S - (self._clock.monotonic_ns() - began_ns) / 1e9
+            self.escalator.let_end(max(0.1, left_s))
 
     def _let_workers_end(self, began_ns: int) -> None:
         """All that serve, will serve or did serve: what they held is accounted for."""

@@ -178,7 +178,7 @@ class _Joining:
         around.daemon.companions += [thread, LinkThread(link, ended=around.daemon.wake)]
         if self._mine.mqtt.results.publish != "none":
             results = around.daemon.results
-            results.watchers = (*results.watchers, _ResultTap(link))
+            results.outlets = (*results.outlets, _ResultTap(link))
         if self._blocks is not None:
             self._blocks.link = link
         return Linked(link, observer)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from vedette.api.door_messages import DOOR, DoorSpec
+from vedette.config.escalation import EscalationConfig
 from vedette.config.link import MqttConfig, TelemetryConfig
 from vedette.engine.messages import WorkerSpec
 from vedette.source.port import SourceSpec
@@ -85,6 +86,15 @@ class LinkPlan(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
 
 
+class EscalationPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The large model and who we are to it; without `state_dir` nothing outlives the asking process."""
+
+    config: EscalationConfig
+    state_dir: str = ""
+    device: str = ""
+    site: str = ""
+
+
 class RunPlan(msgspec.Struct, frozen=True):
     """Everything the daemon needs to know.
 
@@ -111,4 +121,5 @@ class RunPlan(msgspec.Struct, frozen=True):
     control_socket: Path | None = None
     update: UpdatePlan | None = None
     link: LinkPlan | None = None
+    escalation: EscalationPlan | None = None
     shown: dict[str, Any] = {}

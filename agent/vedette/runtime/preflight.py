@@ -7,12 +7,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vedette.bundle.folder import SPEC_NAME
+from vedette.bundle.folder import SPEC_NAME, parse_spec
 from vedette.config.document import line_index
-from vedette.errors import BadInputError, ConfigError
+from vedette.errors import BadInputError, BundleError, ConfigError
 from vedette.runtime.compose import camera_plan
 from vedette.source.package_files import SCHEME as PACKAGE_SCHEME
 from vedette.source.registry import check_spec, kind_of
+from vedette.wire.bundle import Task
 from vedette.wire.pixels import describe
 
 if TYPE_CHECKING:
@@ -20,10 +21,12 @@ if TYPE_CHECKING:
 
     from vedette.config.agent import AgentConfig
     from vedette.config.camera import CameraConfig
+    from vedette.config.escalation import EscalationConfig
     from vedette.config.yaml_tree import Path as KeyPath
     from vedette.source.port import SourceSpec
 
 STORE_NAME = "store"
+MAX_SPEC_BYTES = 1 << 20
 FROM_FILES = frozenset({"rawvideo", "y4m", "mjpeg", "pictures", "file"})
 
 
@@ -73,6 +76,24 @@ def _faults(config: AgentConfig) -> Iterator[tuple[KeyPath, str]]:
         yield from ((("results", "to"), fault) for fault in _result_faults(Path(config.results.to)))
     for name, camera in config.cameras.items():
         yield from _camera_faults(name, camera)
+    if config.escalation is not None:
+        yield from _escalation_faults(config.escalation, Path(config.model.factory))
+
+
+def _escalation_faults(escalation: EscalationConfig, factory: Path) -> Iterator[tuple[KeyPath, str]]:
+    """A model whose answers nobody can judge, and a secret that is here and cannot be read."""
+    for key in ("key_file", "ca"):
+        path = getattr(escalation, key)
+        if path is not None and Path(path).exists() and not os.access(path, os.R_OK):
+            yield ("escalation", key), f"no right to read {shown(path)}"
+    try:
+        with (factory / SPEC_NAME).open("rb") as file:
+            task = parse_spec(file.read(MAX_SPEC_BYTES)).task
+    except (OSError, BundleError):
+        return  # said of the model
+    if task is Task.RAW:
+        fault = f"a model of task `{task.value}` has no answer that a large model could judge"
+        yield ("escalation",), f"{fault}: leave the section out, or use a classifier or a detector"
 
 
 def _factory_faults(factory: Path) -> Iterator[tuple[KeyPath, str]]:

@@ -21,6 +21,8 @@ def public_config(config: AgentConfig) -> dict[str, Any]:
     found: dict[str, Any] = msgspec.to_builtins(config, enc_hook=str)
     for key in ("origin", "notes"):
         del found[key]
+    if found["escalation"] is not None and found["escalation"]["key"] is not None:
+        found["escalation"]["key"] = HIDDEN
     shown: dict[str, Any] = _without_secrets(found)
     return shown
 

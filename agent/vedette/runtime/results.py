@@ -4,7 +4,8 @@ It alone decides what became of a frame, from the sequence numbers it sees: a ga
 superseded. When a worker dies, what it had sent is still in the socket and is read first; only then is the
 frame that it had in hand declared lost.
 
-Outcomes of the HTTP door's frames go back to the door, and not into the sink.
+Outcomes of the HTTP door's frames go back to the door, and not into the sink. What becomes of an escalation
+is a line of its own, written when it is known; see `escalation_lines`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import UNSET
 
 from vedette.api.door_messages import DOOR
-from vedette.engine.messages import Answered, Dropped, FromWorkerResults
+from vedette.engine.messages import Answered, Dropped, FromWorkerResults, Unasked
 from vedette.errors import BadInputError
 from vedette.frame.channel import Channel, PeerGoneError
 from vedette.runtime.sinks import UndeliveredError
@@ -28,11 +29,13 @@ from vedette.wire.causes import DropCause, FailCause
 from vedette.wire.messages import Failure, ModelRef, Result
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from vedette.clock import Clock
     from vedette.frame.lifeline import HeldFrame
     from vedette.runtime.door_sink import DoorSink
+    from vedette.runtime.escalation_ledger import Ending
+    from vedette.runtime.escalation_lines import EscalationLines
     from vedette.runtime.health import ShadowHealth
     from vedette.runtime.sinks import Sink
     from vedette.telemetry.ledger import Ledger
@@ -47,7 +50,10 @@ MAX_MODELS = 64
 
 
 class Watcher(Protocol):
-    """Gets every result that was accounted for, on the results thread."""
+    """Gets every result that was accounted for, on the results thread.
+
+    An outlet also gets the lines that say what became of an escalation.
+    """
 
     def add(self, result: Result, /) -> None:
         """Take it in, quickly."""
@@ -89,6 +95,7 @@ class ResultsThread(threading.Thread):
         notify: Callable[[], None],
         door: DoorSink | None = None,
         window: WindowRecorder | None = None,
+        escalations: EscalationLines | None = None,
     ) -> None:
         super().__init__(name="results", daemon=True)
         self.sink_error: UndeliveredError | None = None
@@ -102,9 +109,12 @@ class ResultsThread(threading.Thread):
         self._door = door
         self._door_fd = -1
         self._window = window
+        self._escalations = escalations
         self.last_answer_ns: dict[str, int] = {}
         self._accounted: dict[str, int] = {}
+        # Health of models, which changes hands with them; and where lines go beside the sink, which does not.
         self.watchers: tuple[Watcher, ...] = ()
+        self.outlets: tuple[Watcher, ...] = ()
         self.shadow: ShadowHealth | None = None
         self.models: dict[ModelRef, ModelCounts] = {}
         self._channels: dict[int, Channel[FromWorkerResults]] = {}
@@ -136,6 +146,14 @@ class ResultsThread(threading.Thread):
         """Send the door's outcomes over this channel from now on; see DoorSink.connect."""
         self._command(lambda: self._connect_door(channel, since_seq))
 
+    def escalations_asked(self, *, on: bool) -> None:
+        """Whether there is a process that asks the large model; without one, what is open ends."""
+        self._command(lambda: self._asking(on=on))
+
+    def escalations_ended(self, lines: tuple[Result, ...]) -> None:
+        """The asking process says how these ended."""
+        self._command(lambda: self._concluded(lines))
+
     def accounted(self, camera: str) -> int:
         """Highest sequence number of the camera that has an outcome."""
         return self._accounted.get(camera, 0)
@@ -159,13 +177,15 @@ class ResultsThread(threading.Thread):
         """Read and account until told to finish; an error here is our bug and ends the daemon."""
         try:
             while not self._finished:
-                for fd, _ in self._poll.poll(POLL_S * 1000):
+                for fd, _ in self._poll.poll(self._pause_s() * 1000):
                     if fd == self._wake:
                         self._obey()
                     elif fd in self._channels:
                         self._drain(self._channels[fd], BATCH)
                 if self._door is not None:
                     self._serve_door(self._door)
+                if self._escalations is not None:
+                    self._endings(self._escalations.due())
         except BaseException as error:  # noqa: BLE001 - reported by the supervisor, which ends the process
             self.crash = error
         finally:
@@ -205,13 +225,55 @@ class ResultsThread(threading.Thread):
         else:
             self._door.connect(channel, since_seq)
 
+    def _pause_s(self) -> float:
+        return POLL_S if self._escalations is None else self._escalations.wait_s(POLL_S)
+
+    def _asking(self, *, on: bool) -> None:
+        if self._escalations is not None:
+            self._drain_all()
+            self._endings(self._escalations.asking(on=on))
+
+    def _concluded(self, lines: tuple[Result, ...]) -> None:
+        """A frame's own answer was sent before the frame was handed over, so it is here to be read first."""
+        if self._escalations is not None:
+            self._drain_all()
+            self._endings(self._escalations.concluded(lines))
+
+    def _endings(self, endings: Sequence[Ending]) -> None:
+        """Write what became of escalations."""
+        if not endings:
+            return
+        written = self._write([ending.line for ending in endings])
+        for index, ending in enumerate(endings):
+            self._show(ending.line)
+            if ending.settles:
+                self._settle(ending.line.camera, delivered=index < written)
+
+    def _show(self, result: Result, *, tensor: bool = False) -> None:
+        """A line that was written, to those who look beside the sink."""
+        for outlet in () if tensor else self.outlets:
+            outlet.add(result)
+        if self._door is not None:
+            self._door.add(result)
+
+    def _settle(self, camera: str, *, delivered: bool) -> None:
+        if delivered:
+            self._ledger.ok(camera)
+        else:
+            self._ledger.failed(camera, FailCause.UNDELIVERED)
+
+    def _drain_all(self) -> None:
+        for channel in list(self._channels.values()):
+            self._drain(channel, None)
+
     def _add(self, channel: Channel[FromWorkerResults]) -> None:
         self._channels[channel.fileno()] = channel
         self._poll.register(channel.fileno(), select.POLLIN)
 
     def _end(self) -> None:
-        for channel in list(self._channels.values()):
-            self._drain(channel, None)
+        self._drain_all()
+        if self._escalations is not None:
+            self._endings(self._escalations.asking(on=False))
         self._finished = True
 
     def _read_out(self, channel: Channel[FromWorkerResults], then: Callable[[], None]) -> None:
@@ -281,6 +343,9 @@ class ResultsThread(threading.Thread):
                     self._account_answer(message, deliver_ns, delivered=next(delivered))
                 elif self.shadow is not None:
                     self.shadow.add_shadow(message.result, message.waited_ns)
+            elif isinstance(message, Unasked):
+                if self._escalations is not None:
+                    self._endings(self._escalations.unasked(message))
             elif isinstance(message, Dropped):
                 self._drop(message.camera, message.seq - 1, DropCause.SUPERSEDED)
                 self._drop(message.camera, message.seq, message.cause)
@@ -288,18 +353,29 @@ class ResultsThread(threading.Thread):
     def _deliver(self, answers: list[Answered]) -> list[bool]:
         """Hand each result to whoever waits for it; whether it reached them."""
         door = self._door
-        if door is None:
+        if door is None and self._escalations is None:
             written = self._write([answer.result for answer in answers])
             return [True] * written + [False] * (len(answers) - written)
         asked = {
             answer.result.seq: answer.told or door.deliver(answer.result)
             for answer in answers
-            if answer.result.camera == DOOR
+            if door is not None and answer.result.camera == DOOR
         }
-        lines = [answer.result for answer in answers if answer.result.camera != DOOR]
+        held = [self._holds(answer) for answer in answers]
+        lines = [
+            answer.result
+            for answer, waits in zip(answers, held, strict=True)
+            if answer.result.camera != DOOR and not waits
+        ]
         written = self._write(lines)
         reached = iter([True] * written + [False] * (len(lines) - written))
-        return [asked[a.result.seq] if a.result.camera == DOOR else next(reached) for a in answers]
+        return [
+            waits or (asked[a.result.seq] if a.result.camera == DOOR else next(reached))
+            for a, waits in zip(answers, held, strict=True)
+        ]
+
+    def _holds(self, answer: Answered) -> bool:
+        return self._escalations is not None and self._escalations.holds(answer)
 
     def _write(self, results: list[Result]) -> int:
         """Write the results; how many of them, from the first on, reached the sink."""
@@ -320,20 +396,23 @@ class ResultsThread(threading.Thread):
         result = message.result
         self._drop(result.camera, result.seq - 1, DropCause.SUPERSEDED)
         self._accounted[result.camera] = result.seq
+        held = self._holds(message)
         if not message.tensor:  # what somebody made up is no measure of a model
             for watcher in self.watchers:
                 watcher.add(result)
-        if self._door is not None:
-            self._door.add(result)
+        if not held:
+            self._show(result, tensor=message.tensor)
         self._count(result)
         if isinstance(result.failed, Failure):
             self._ledger.failed(result.camera, FailCause(result.failed.cause))
             return
         self.last_answer_ns[result.camera] = self._clock.monotonic_ns()
+        if not held:  # a held one is settled once its line is written
+            self._settle(result.camera, delivered=delivered)
+        if self._escalations is not None:
+            self._endings(self._escalations.answered(message))
         if not delivered:
-            self._ledger.failed(result.camera, FailCause.UNDELIVERED)
             return
-        self._ledger.ok(result.camera)
         if result.latency_ms:
             self._meter.record(result.camera, result.latency_ms, deliver_ns / 1e6)
             if self._window is not None:

@@ -12,11 +12,15 @@ if TYPE_CHECKING:
 
 
 class RingBudget:
-    """The memory that all rings together may take."""
+    """The memory that all rings together may take.
+
+    What cameras leave may be lent to somebody who can do without: a camera that needs it gets it back.
+    """
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._used: dict[str, int] = {}
+        self.lent_bytes = 0
 
     def reserve(self, camera: str, geometry: RingGeometry) -> None:
         """Set the memory of a camera's ring aside.
@@ -35,6 +39,19 @@ class RingBudget:
                 "fewer slots (pipe: --slots)",
             )
         self._used[camera] = needed
+        if others + needed + self.lent_bytes > self._limit_bytes:
+            self.lent_bytes = 0
+
+    def lend(self, needed_bytes: int) -> bool:
+        """Lend memory that no camera uses, in place of what was lent before; False: there is too little."""
+        if sum(self._used.values()) + needed_bytes > self._limit_bytes:
+            return False
+        self.lent_bytes = needed_bytes
+        return True
+
+    def take_back(self) -> None:
+        """What was lent is free again."""
+        self.lent_bytes = 0
 
     def release(self, camera: str) -> None:
         """Give a camera's memory back."""

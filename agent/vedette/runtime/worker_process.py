@@ -12,6 +12,7 @@ import msgspec
 from vedette.engine.messages import (
     AnswerTo,
     Attach,
+    CasesTo,
     Detach,
     Detached,
     Fatal,
@@ -19,6 +20,7 @@ from vedette.engine.messages import (
     FromWorkerResults,
     Progress,
     Ready,
+    SetGate,
     Stop,
 )
 from vedette.engine.priority import Pace, cpu_wait_ns
@@ -28,12 +30,13 @@ from vedette.runtime.child import Child, describe_exit
 from vedette.wire.causes import FailCause
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from vedette.clock import Clock
     from vedette.engine.messages import WorkerSpec
     from vedette.frame.lifeline import HeldFrame
     from vedette.frame.ring import Ring
+    from vedette.gate.setting import GateSetting
 
 WORKER_MODULE = "vedette.engine.worker_start"
 # A worker says that it lives every half second while idle; this much silence beyond the limit is a hang.
@@ -158,6 +161,20 @@ class WorkerProcess:
         """Have it tell this camera's answers to later frames over `fd`, too; False: not just now."""
         try:
             return self.control.send(AnswerTo(camera, since_seq), [fd])
+        except PeerGoneError:
+            return False
+
+    def send_cases(self, fds: Sequence[int]) -> bool:
+        """Have frames for the large model put into the ring of these descriptors; False: not just now."""
+        try:
+            return self.control.send(CasesTo(), fds)
+        except PeerGoneError:
+            return False
+
+    def send_setting(self, setting: GateSetting) -> bool:
+        """Have answers judged by this setting; False: not just now."""
+        try:
+            return self.control.send(SetGate(setting))
         except PeerGoneError:
             return False
 

@@ -146,7 +146,7 @@ def test_with_a_door_the_end_of_all_files_is_no_end(tmp_path: Path, bundle: Path
 
 def test_while_the_model_loads_the_door_says_what_is_going_on(tmp_path: Path, bundle: Path) -> None:
     """Case 2: who asks before the model is ready is told so at once, with what it is busy with."""
-    slow = worker(bundle, load_s="30", load_steps="30")
+    slow = worker(bundle, load_s="10", load_steps="10")
     with OpenedDoor(tmp_path, slow) as agent:
         until(lambda: agent.url, "the door is open before the model is loaded")
         until(
@@ -155,7 +155,7 @@ def test_while_the_model_loads_the_door_says_what_is_going_on(tmp_path: Path, bu
         )
         began_s = time.monotonic()
         answer = agent.infer(*picture_call())
-        assert time.monotonic() - began_s < 15
+        assert time.monotonic() - began_s < 8
         assert answer.status == 503
         assert answer.error.startswith("loading: ")
         assert int(answer.headers["retry-after"]) >= 1

@@ -121,7 +121,7 @@ def test_a_key_that_cannot_be_read_ends_it_with_cause_and_cure(tmp_path: Path) -
         assert daemon.process.stderr is not None
         said = daemon.process.stderr.read().decode()
     assert "escalation.key_file" in said
-    assert "cure:" in said
+    assert "let the agent's user read it" in said
 
 
 def test_a_daemon_that_is_gone_ends_it() -> None:

@@ -147,7 +147,7 @@ cameras:
   raw: {input: pipe, format: rawvideo, fps: -1}
   one: {input: "-", format: y4m}
   two: {input: /dev/stdin, format: mjpeg}
-escalation: {url: x}
+cloud: {url: x}
 limits: {ring_memory: 100}
 """)
     assert said == [
@@ -161,7 +161,7 @@ limits: {ring_memory: 100}
         "line 5: cameras.raw.size: is missing: raw video carries no header that tells it",
         "line 5: cameras.raw.pix_fmt: is missing: raw video carries no header that tells it",
         "line 7: cameras.two.input: standard input is already read by camera `one`",
-        f"line 8: escalation: unknown key; known keys: {', '.join(sorted(AgentDocument.__struct_fields__))}",
+        f"line 8: cloud: unknown key; known keys: {', '.join(sorted(AgentDocument.__struct_fields__))}",
         "line 9: limits.ring_memory: expected a size with its unit, such as 256MB or 1.5GiB",
     ]
 
@@ -283,10 +283,11 @@ def test_the_words_of_the_schema_are_those_of_the_contracts() -> None:
 
 
 def test_no_key_of_a_later_stage_is_accepted() -> None:
-    """A key that does nothing would be a lie: escalation and the like come with their features."""
+    """A key that does nothing would be a lie: keys come with their features."""
     assert set(AgentDocument.__struct_fields__) == {
         "control",
         "device",
+        "escalation",
         "update",
         "state_dir",
         "model",

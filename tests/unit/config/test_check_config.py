@@ -150,7 +150,7 @@ def test_what_is_not_on_this_box_is_a_problem(tmp_path: Path, text: str, problem
 def test_paths_are_shown_as_people_write_them() -> None:
     """No `..` in the middle."""
     shown = check(str(EXAMPLES / "two-cameras.yaml")).stdout
-    assert "model     " + str(EXAMPLES.parents[1] / "models" / "person") in shown
+    assert "model       " + str(EXAMPLES.parents[1] / "models" / "person") in shown
     assert "/../" not in shown
 
 
@@ -160,3 +160,63 @@ def test_no_file_is_a_configuration_error_and_no_argument_a_usage_error(tmp_path
     assert check().exit_code == 2
     verdict = msgspec.json.decode(check("--json", str(tmp_path)).stdout)
     assert verdict["problems"] == [f"{tmp_path} is not a file"]
+
+
+ASKS = """
+model: {factory: m}
+cameras: {gate: {input: x}}
+escalation:
+  provider: openai
+  url: https://u:s3cret@cloud.example/v1
+  model: large
+  key: sk-s3cret
+  policy: {target: 98% of cloud}
+  budget: {per_day: 2000, money_per_day: 1.5}
+  privacy: {send: crop, blur: [face]}
+"""
+
+
+def test_what_the_large_model_may_cost_and_see_is_shown_and_its_key_is_not(tmp_path: Path) -> None:
+    file = written(tmp_path, ASKS)
+    shown = check(file)
+    assert shown.exit_code == 0
+    for words in (
+        "large at https://***@cloud.example/v1 (openai)",
+        "0.98 of what it gets right, with confidence 0.95",
+        "at most 2,000 calls a day, 1.5 of money a day",
+        "what was detected may be sent, without face",
+        "corrections follow within 3.0 s",
+    ):
+        assert words in shown.stdout
+    assert "write it into a file of its own and name that as `key_file`" in shown.stderr
+    assert "s3cret" not in shown.output + check("--json", file).output
+
+
+def test_a_camera_that_nobody_knows_a_secret_that_cannot_be_read_and_a_model_that_nobody_judges(
+    tmp_path: Path,
+) -> None:
+    """Each with its line, and all at once."""
+    wrong = ASKS.replace("key: sk-s3cret", "key_file: secrets/key") + "  urgent: [gat]\n"
+    file = written(tmp_path, wrong)
+    found = check(file)
+    assert found.exit_code == 78
+    assert "line 12: escalation.urgent.0: there is no camera `gat`" in found.stdout
+    raw = (EXAMPLES.parents[1] / "models" / "cifar" / "model.yaml").read_text()
+    assert "task: classify" in raw
+    file = written(tmp_path, ASKS.replace("key: sk-s3cret", "key_file: key"))
+    assert "escalation.key_file:" in check(file).stderr
+    (tmp_path / "m" / "model.yaml").write_text(RAW)
+    assert "line 4: escalation: a model of task `raw` has no answer" in check(file).stdout
+
+
+RAW = """
+schema: 1
+name: raw
+version: "1"
+task: raw
+engine: onnx
+file: m.onnx
+input: {size: [8, 8], layout: nchw, range: [0, 1]}
+output: {layout: raw}
+golden: null
+"""

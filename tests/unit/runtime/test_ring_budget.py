@@ -84,3 +84,17 @@ def test_what_is_set_aside_never_exceeds_the_limit(limit: int, wishes: list[tupl
             with pytest.raises(ConfigError):
                 budget.reserve(name, geometry)
         assert sum(held.values()) <= limit
+
+
+def test_what_cameras_leave_may_be_lent_and_goes_back_to_a_camera_that_needs_it() -> None:
+    budget = RingBudget(1_000_000)
+    assert budget.lend(600_000)
+    assert budget.lend(1_000_000), "in place of what was lent before"
+    assert not budget.lend(1_000_001)
+    assert budget.lent_bytes == 1_000_000
+    budget.reserve("front", RingGeometry(2, 100_000, newest_wins=True))
+    assert budget.lent_bytes == 0
+    assert not budget.lend(900_000)
+    assert budget.lend(700_000)
+    budget.take_back()
+    assert budget.lent_bytes == 0

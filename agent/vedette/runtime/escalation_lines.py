@@ -1,0 +1,100 @@
+"""Lines about escalations, beside those of frames; belongs to the results thread."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from vedette.runtime.escalation_ledger import EscalationLedger
+from vedette.wire.escalation import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from vedette.clock import Clock
+    from vedette.engine.messages import Answered, Unasked
+    from vedette.runtime.escalation_ledger import Ending, EscalationCounts
+    from vedette.runtime.plan import EscalationPlan
+    from vedette.wire.messages import Result
+
+# Beyond the deadline: how long an outcome may be on its way from the asking process.
+GRACE_S = 10.0
+
+
+class EscalationLines:
+    """Decides which line is written when; counts may be read by any thread."""
+
+    def __init__(self, plan: EscalationPlan, clock: Clock) -> None:
+        config = plan.config
+        deadline_ns = round(config.deadline_ms * 1e6)
+        self._clock = clock
+        self._hold_ns = deadline_ns if config.hold else None
+        self._never_held = frozenset(config.urgent)
+        self._ledger = EscalationLedger(patience_ns=deadline_ns + round(GRACE_S * 1e9))
+        self._lock = threading.Lock()
+        self._asking = False
+        self._counts: dict[str, EscalationCounts] = {}
+        self._due_ns: int | None = None
+
+    def counts(self) -> dict[str, EscalationCounts]:
+        """Of each camera, as of the last change."""
+        with self._lock:
+            return self._counts
+
+    def holds(self, message: Answered) -> bool:
+        """Whether a local answer waits for the outcome, and is no line yet."""
+        return (
+            self._hold_ns is not None
+            and self._asking
+            and message.asked is Reason.UNCERTAIN
+            and message.result.camera not in self._never_held
+        )
+
+    def asking(self, *, on: bool) -> list[Ending]:
+        """Whether somebody takes what is handed over; without anybody, all that is open ends."""
+        self._asking = on
+        return [] if on else self._changed(self._ledger.stopped(self._clock.monotonic_ns()))
+
+    def answered(self, message: Answered) -> list[Ending]:
+        """A frame's local answer was accounted for."""
+        local = message.result
+        if message.asked is None:
+            if local.escalation is not None:
+                self._ledger.kept(local)
+                self._changed([])
+            return []
+        now_ns = self._clock.monotonic_ns()
+        hold_ns = self._hold_ns if self.holds(message) else None
+        ended = self._ledger.opened(local, message.asked, now_ns, hold_ns=hold_ns)
+        if not self._asking:
+            ended += self._ledger.stopped(now_ns)
+        return self._changed(ended)
+
+    def unasked(self, message: Unasked) -> list[Ending]:
+        """There was no room for it."""
+        ending = self._ledger.unasked(message.camera, message.seq, self._clock.monotonic_ns())
+        return self._changed([] if ending is None else [ending])
+
+    def concluded(self, lines: Iterable[Result]) -> list[Ending]:
+        """The asking process says how some ended."""
+        endings = map(self._ledger.ended, lines)
+        return self._changed([ending for ending in endings if ending is not None])
+
+    def due(self) -> list[Ending]:
+        """What time has decided."""
+        now_ns = self._clock.monotonic_ns()
+        if self._due_ns is None or now_ns < self._due_ns:
+            return []
+        return self._changed([*self._ledger.released(now_ns), *self._ledger.overdue(now_ns)])
+
+    def wait_s(self, most_s: float) -> float:
+        """Until `due` has something to say, at most `most_s`."""
+        if self._due_ns is None:
+            return most_s
+        return min(most_s, max(0.0, (self._due_ns - self._clock.monotonic_ns()) / 1e9))
+
+    def _changed(self, endings: Sequence[Ending]) -> list[Ending]:
+        self._due_ns = self._ledger.due_ns()
+        with self._lock:
+            self._counts = self._ledger.counts()
+        return list(endings)
