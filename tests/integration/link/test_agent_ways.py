@@ -166,8 +166,8 @@ def test_a_password_that_is_not_there_is_a_wrong_configuration(tmp_path: Path, s
     checked = agent("check-config", config)
     assert checked.returncode == 0
     assert b"note: mqtt.password_file:" in checked.stderr
-    assert b"mqtt      127.0.0.1:" in checked.stdout
-    assert b"telemetry every 1" in checked.stdout
+    assert b"mqtt        127.0.0.1:" in checked.stdout
+    assert b"telemetry   every 1" in checked.stdout
     done = agent("run", "--config", config)
     assert done.returncode == 78
     assert b"`mqtt.password_file`" in done.stderr
