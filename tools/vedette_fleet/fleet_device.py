@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from vedette.wire.telemetry import (
         BoxFigures,
         CameraFigures,
+        EscalationFigures,
         ReportedModel,
         ReportKey,
         TelemetryReport,
@@ -51,6 +52,7 @@ class Window(NamedTuple):
     dropped: int
     failed: int
     sketches: dict[ReportedModel, Sketch]
+    escalation: EscalationFigures | None = None
 
     @property
     def length_s(self) -> float:
@@ -155,6 +157,7 @@ class DeviceFigures:
                 sum(count[0] for row in rows for count in row.dropped.values()) - unwanted,
                 sum(count[0] for row in rows for count in row.failed.values()),
                 sketches,
+                None if report.box is None else report.box.escalation,
             )
         )
 

@@ -6,12 +6,14 @@ ended within the horizon. A report that came twice counts once.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from vedette.errors import BadInputError
 from vedette.telemetry.sketch import Sketch
+from vedette.wire.escalation import UNMET
 from vedette.wire.plane import DeviceStatus, Reported
 from vedette.wire.telemetry import OTHER, STAGES, ReportedModel, decode_report
 from vedette.wire.topics import parse_topic
@@ -20,6 +22,7 @@ from vedette_fleet.fleet_device import DeviceFigures
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from vedette.wire.telemetry import BoxFigures
     from vedette.wire.topics import Address
     from vedette_fleet.fleet_device import Window
 
@@ -65,6 +68,29 @@ class Throughput(msgspec.Struct, frozen=True):
     failed: int
 
 
+class Escalated(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked of large models in the windows within the horizon.
+
+    `share` is of the frames that were answered; `corrected` of the answers that came differ from the local
+    one. `unmet` should have been asked about and were not. `agreement`, `epsilon` and `held_epsilon` are a
+    device's own, by its newest report, and stand in no line of many devices. `money_day` is of today.
+    """
+
+    calls: int
+    escalated: int
+    share: float
+    answers: int
+    corrected: int
+    unmet: int
+    sent_bytes: int
+    money_day: float
+    mode: str = ""
+    epsilon: float = 0.0
+    held_epsilon: float = 0.0
+    agreement: tuple[float, float, float] | None = None
+    fault: str = ""
+
+
 class DeviceRow(msgspec.Struct, frozen=True, kw_only=True):
     """A device. `state` is online, offline, silent (says nothing, and did not say goodbye) or unknown.
 
@@ -92,6 +118,7 @@ class DeviceRow(msgspec.Struct, frozen=True, kw_only=True):
     clock: str
     late: int
     repeated: int
+    escalation: Escalated | None = None
 
 
 class ModelRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,6 +143,7 @@ class FleetRow(msgspec.Struct, frozen=True, kw_only=True):
     bad_messages: int
     last_bad: str
     too_many: int
+    escalation: Escalated | None = None
 
 
 class FleetView(msgspec.Struct, frozen=True):
@@ -196,6 +224,7 @@ class FleetFigures:
             for model in {model for window in windows for model in window.sketches}:
                 self._add_model(by_model, model, windows)
         throughput = msgspec.structs.replace(_throughput(everything), fps=fps)
+        money_day = sum(row.escalation.money_day for row in rows if row.escalation is not None)
         total = FleetRow(
             devices=len(rows),
             online=sum(row.state == "online" for row in rows),
@@ -206,6 +235,7 @@ class FleetFigures:
             bad_messages=self._bad,
             last_bad=self._last_bad,
             too_many=self._too_many,
+            escalation=_escalated(everything, money_day),
         )
         models = tuple(
             ModelRow(
@@ -269,6 +299,45 @@ def _device_row(name: str, device: DeviceFigures, windows: list[Window], now_s: 
         clock=_clock_text(device),
         late=device.late,
         repeated=device.repeated,
+        escalation=_own_escalated(box, windows),
+    )
+
+
+def _own_escalated(box: BoxFigures | None, windows: list[Window]) -> Escalated | None:
+    """Counts of the windows, and what the newest report says of the promise."""
+    newest = None if box is None else box.escalation
+    found = _escalated(windows, 0.0 if newest is None else newest.money_day)
+    if found is None or newest is None:
+        return found
+    return msgspec.structs.replace(
+        found,
+        mode=newest.mode,
+        epsilon=newest.epsilon,
+        held_epsilon=newest.held_epsilon,
+        agreement=newest.agreement,
+        fault=newest.fault,
+    )
+
+
+def _escalated(windows: list[Window], money_day: float) -> Escalated | None:
+    """Counts added up; None where nobody has a large model."""
+    found = [window.escalation for window in windows if window.escalation is not None]
+    if not found:
+        return None
+    outcomes: Counter[str] = Counter()
+    for one in found:
+        outcomes.update({word: count[0] for word, count in one.outcomes.items()})
+    escalated = sum(one.escalated[0] for one in found)
+    ok = sum(window.ok for window in windows)
+    return Escalated(
+        calls=sum(one.calls[0] for one in found),
+        escalated=escalated,
+        share=min(1.0, escalated / ok) if ok else 0.0,
+        answers=outcomes["answered"] + outcomes["agreed"],
+        corrected=outcomes["answered"],
+        unmet=sum(outcomes[f"declined_{cause.value}"] for cause in UNMET),
+        sent_bytes=sum(one.sent_bytes[0] for one in found),
+        money_day=money_day,
     )
 
 

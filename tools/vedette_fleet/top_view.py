@@ -14,7 +14,15 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from vedette_fleet.fleet_figures import DeviceRow, FleetRow, FleetView, Latency, ModelRow, Throughput
+    from vedette_fleet.fleet_figures import (
+        DeviceRow,
+        Escalated,
+        FleetRow,
+        FleetView,
+        Latency,
+        ModelRow,
+        Throughput,
+    )
 
 
 class _Widths(TypedDict):
@@ -41,13 +49,17 @@ def render(view: FleetView, *, width: int, height: int, remark: str = "") -> Ren
         remark: A line below the tables, such as why there is no connection.
     """
     models = view.models if len(view.models) > 1 else ()
-    room = max(3, height - _OTHER_LINES - (len(models) + 5 if models else 0))
     devices = sorted(view.devices, key=_urgency)
+    asking = sum(row.escalation is not None for row in devices)
+    room = max(3, height - _OTHER_LINES - (len(models) + 5 if models else 0) - (5 if asking else 0))
+    room = max(3, room // 2) if asking > room // 2 else room - asking
     lines: list[RenderableType] = [_device_table(view, devices[:room], width)]
     if len(devices) > room:
         lines.append(Text(f"and {len(devices) - room:,} more; a taller window shows them", style="dim"))
     if models:
         lines.append(_model_table(models))
+    if view.total.escalation is not None:
+        lines.append(_escalation_table(view, devices[:room]))
     lines += [Text(line, style="dim") for line in _notes(view)]
     if remark:
         lines.append(Text(remark, style="yellow"))
@@ -137,6 +149,42 @@ def _model_table(models: tuple[ModelRow, ...]) -> Table:
             *(_ms(value_ms) for value_ms in (latency.p50_ms, latency.p95_ms, latency.p99_ms)),
         )
     return table
+
+
+def _escalation_table(view: FleetView, devices: list[DeviceRow]) -> Table:
+    """Who asks a large model, how often, what came of it, and what of the promise holds."""
+    table = Table(
+        title=f"asked of large models, last {view.horizon_s / 60:g} min",
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        show_footer=True,
+    )
+    total = [] if view.total.escalation is None else _escalated_cells(view.total.escalation)
+    names = ("escalated", "calls", "corrected", "unmet", "agreement", "promise", "spent today")
+    table.add_column("device", footer="all", no_wrap=True)
+    for name, footer in zip(names, total, strict=True):
+        table.add_column(name, footer=footer, justify="right", no_wrap=True)
+    for row in devices:
+        if row.escalation is not None:
+            table.add_row(row.device, *_escalated_cells(row.escalation))
+    return table
+
+
+def _escalated_cells(found: Escalated) -> list[str]:
+    agreement = "-"
+    if found.agreement is not None:
+        agreement = "{:.1%} ({:.0%}-{:.0%})".format(*found.agreement)
+    promise = found.mode if found.mode != "calibrated" else f"{found.held_epsilon:.2%} of {found.epsilon:.2%}"
+    return [
+        f"{found.share:.1%}",
+        f"{found.calls:,}",
+        f"{found.corrected:,} of {found.answers:,}",
+        f"{found.unmet:,}",
+        agreement,
+        promise or "-",
+        f"{found.money_day:,.2f}" if found.money_day else "-",
+    ]
 
 
 def _update(row: DeviceRow, *, with_candidate: bool) -> Text:

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import msgspec
 
+from vedette.escalate.messages import Promise, Spend
 from vedette.link.port import LinkStatus
+from vedette.telemetry.escalation_window import EscalationCounts
 from vedette.update.status import UpdateStatus
 from vedette.vision.tensors import TensorInfo
 from vedette.wire.messages import AcceleratorReport, ModelRef, SelfTest
+from vedette.wire.telemetry import EscalationFigures
 
 MAX_LINE_BYTES = 1 << 20
 
@@ -68,13 +71,33 @@ class CameraStatus(msgspec.Struct, frozen=True):
     source_restarts: int
 
 
+class EscalationStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The large model `model`, the process that asks it (`state`, `fault`, `restarts`), and what came of it.
+
+    `pause_s` is for how long it is not asked because it failed too often. Counts in `figures` are totals.
+    """
+
+    model: str
+    state: str
+    fault: str
+    restarts: int
+    cameras: dict[str, EscalationCounts]
+    promise: Promise
+    spend: Spend
+    figures: EscalationFigures
+    pause_s: float
+    backlog_bytes: int
+    training_samples: int
+    training_bytes: int
+
+
 class AgentStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to `StatusRequest`; `uptime_s` is monotonic.
 
     `model` is what answers frames now, null while nothing does. `releases` gives names to the digests in
     `update`, which is null where no update is configured; `no_update` says why none can be had, `look_fault`
     why the last look for one failed, `clock_doubt` why the clock was not believed in it.
-    `link` is null where no broker is configured.
+    `link` is null where no broker is configured, `escalation` where no large model is.
     """
 
     v: int = 1
@@ -91,6 +114,7 @@ class AgentStatus(msgspec.Struct, frozen=True, kw_only=True):
     look_fault: str = ""
     clock_doubt: str = ""
     link: LinkStatus | None = None
+    escalation: EscalationStatus | None = None
 
 
 class ModelDescription(msgspec.Struct, frozen=True, kw_only=True):

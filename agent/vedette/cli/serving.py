@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from vedette.errors import InternalError, UnavailableError, UsageError
 from vedette.runtime.compose import build_agent
 from vedette.runtime.daemon import Stopping
+from vedette.runtime.escalation_status import describe_escalation
 from vedette.runtime.sinks import SinkClosedError
 from vedette.telemetry.live import LiveStatus
 from vedette.telemetry.summary import summarise, to_json
@@ -146,6 +147,7 @@ def _write_summary(path: Path, summary: RunSummary) -> None:
 def summary_of(daemon: Daemon, now_ns: int) -> RunSummary:
     """The figures of a daemon that has ended."""
     ready = daemon.generation.ready
+    asked = describe_escalation(daemon)
     return summarise(
         daemon.ledger.snapshot(),
         daemon.meter,
@@ -156,4 +158,5 @@ def summary_of(daemon: Daemon, now_ns: int) -> RunSummary:
         source_restarts={camera.name: camera.restarts.total for camera in daemon.cameras},
         models=daemon.results.models.values(),
         active_s={camera.name: daemon.active_s(camera, now_ns) for camera in daemon.cameras},
+        escalation=None if asked is None else asked.figures,
     )

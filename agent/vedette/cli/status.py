@@ -10,6 +10,7 @@ import msgspec
 from vedette.api.control import ask
 from vedette.api.messages import AgentStatus, CameraStatus, StatusRequest
 from vedette.cli.control_options import control_options, socket_of
+from vedette.cli.status_escalation import escalation_rows
 from vedette.runtime.narration import progress_text, result_text, size_text
 from vedette.telemetry.summary import duration_text
 from vedette.update.phases import Phase
@@ -64,6 +65,9 @@ def screen(found: AgentStatus) -> Iterator[str]:
     if found.link is not None:
         yield ""
         yield from _link(found.link)
+    if found.escalation is not None:
+        yield ""
+        yield from escalation_rows(found.escalation)
 
 
 def _link(found: LinkStatus) -> Iterator[str]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from vedette.telemetry.escalation_window import EscalationCounts
 from vedette.wire.escalation import DeclineCause, OutcomeWord, Reason
 from vedette.wire.messages import Escalation
 
@@ -23,21 +23,6 @@ if TYPE_CHECKING:
 MAX_OPEN_BYTES = 4 << 20
 # What a local answer takes beside its labels and boxes, and each of those; generous guesses.
 _ANSWER_BYTES, _ENTRY_BYTES = 600, 200
-
-
-class EscalationCounts(msgspec.Struct, frozen=True):
-    """One camera since the start.
-
-    `escalated` and `audited` frames were handed over, and `under_way` of them have no outcome yet. `outcomes`
-    counts by word, with `_` and the cause where there is one; those that the gate declined are among them.
-    `held` results wait for their outcome.
-    """
-
-    escalated: int = 0
-    audited: int = 0
-    under_way: int = 0
-    held: int = 0
-    outcomes: dict[str, int] = {}
 
 
 class Ending(NamedTuple):

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
     from vedette.clock import Clock
     from vedette.engine.messages import Answered, Unasked
-    from vedette.runtime.escalation_ledger import Ending, EscalationCounts
+    from vedette.runtime.escalation_ledger import Ending
     from vedette.runtime.plan import EscalationPlan
+    from vedette.telemetry.escalation_window import EscalationCounts
     from vedette.wire.messages import Result
 
 # Beyond the deadline: how long an outcome may be on its way from the asking process.

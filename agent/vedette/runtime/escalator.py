@@ -7,7 +7,6 @@ every escalation that is open ends as declined(stopped).
 from __future__ import annotations
 
 import os
-from collections import deque
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,8 +30,10 @@ from vedette.frame.channel import Channel, PeerGoneError, channel_pair
 from vedette.frame.layout import RingGeometry
 from vedette.frame.ring import create_ring
 from vedette.runtime.child import Child, describe_exit
+from vedette.runtime.escalation_status import joined
 from vedette.runtime.log import Level, LogLine
 from vedette.runtime.restart import pause_text
+from vedette.source.urls import redact_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -54,7 +55,6 @@ PROVED_GOOD_S = 30.0
 # The asking process copies a case out in about a millisecond; more slots only hide that it does not.
 SLOTS, LEAST_SLOTS = 4, 2
 NO_ROOM_AGAIN_S = 30.0
-MAX_EVENTS = 64
 # An exit that no restart mends: its configuration is wrong.
 EXIT_CONFIG = 78
 
@@ -99,8 +99,10 @@ class Escalator:
         self.state = AskingState.RESTING
         self.child: Child | None = None
         self.control: Channel[FromEscalator] | None = None
-        self.figures = EscalatorFigures()
-        self.events: deque[EscalatorEvent] = deque(maxlen=MAX_EVENTS)
+        self.model = f"{config.model} at {redact_url(config.url)}"
+        self._figures = EscalatorFigures()
+        self._before = EscalatorFigures()
+        self.on_event: Callable[[EscalatorEvent], None] | None = None
         self.fault = ""
         self._start_at_ns = clock.monotonic_ns()
         self._since_ns = 0
@@ -108,6 +110,11 @@ class Escalator:
         self._setting: GateSetting | None = None
         self._set: tuple[WorkerProcess, int] | None = None
         self._no_room_until_ns = 0
+
+    @property
+    def totals(self) -> EscalatorFigures:
+        """The newest figures, with the counters of every process that there was."""
+        return joined(self._before, self._figures)
 
     def tick(self, cameras: Iterable[Camera], generation: Generation) -> None:
         """Start, watch, and feed it."""
@@ -163,6 +170,7 @@ class Escalator:
         self._fed = self._set = None
         self._budget.take_back()
         self._results.escalations_asked(on=False)
+        self._before, self._figures = self.totals, EscalatorFigures(promise=self._figures.promise)
         if self.child is not None:
             self.child.close()
         if self.control is not None:
@@ -197,11 +205,12 @@ class Escalator:
         if isinstance(message, Concluded):
             self._results.escalations_ended(message.results)
         elif isinstance(message, EscalatorFigures):
-            self.figures = message
+            self._figures = message
         elif isinstance(message, NewSetting):
             self._setting = message.setting
         elif isinstance(message, EscalatorEvent):
-            self.events.append(message)
+            if self.on_event is not None:
+                self.on_event(message)
             self._say(f"escalation: {message.word}: {message.detail}")
         elif isinstance(message, EscalatorReady):
             self.state, self._since_ns = AskingState.READY, self._clock.monotonic_ns()

@@ -110,6 +110,7 @@ class Figures:
             board=self._board.read(BOARD_WITHIN_S),
             update=_update(status),
             link=_link(status),
+            escalation=None if status.escalation is None else status.escalation.figures,
         )
 
 
@@ -120,6 +121,8 @@ def process_ids(daemon: Daemon) -> Pids:
         pids["worker"] = daemon.generation.worker.child.pid
     for number, worker in enumerate(daemon.swap.others, 2):
         pids[f"worker {number}"] = worker.child.pid
+    if daemon.escalator is not None and daemon.escalator.child is not None:
+        pids["escalation"] = daemon.escalator.child.pid
     for camera in daemon.cameras:
         if camera.child is not None:
             pids[_SOURCE + camera.name] = camera.child.pid

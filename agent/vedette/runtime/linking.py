@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import secrets
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,6 +23,7 @@ from vedette.mqtt.port import BrokerOptions, TlsOptions
 from vedette.runtime.commands import AgentCommands
 from vedette.runtime.commands_diagnosis import Diagnosis
 from vedette.runtime.commands_snapshot import Snapshots
+from vedette.runtime.events import Happening
 from vedette.runtime.events_observer import Observer
 from vedette.runtime.events_updates import Custody, ReportedState, step_of
 from vedette.runtime.figures import Figures
@@ -36,6 +38,7 @@ from vedette.wire.topics import DeviceTopics
 
 if TYPE_CHECKING:
     from vedette.config.link import MqttConfig
+    from vedette.escalate.messages import EscalatorEvent
     from vedette.link.entries import Moment
     from vedette.runtime.daemon import Daemon
     from vedette.runtime.linking_surroundings import Surroundings
@@ -128,6 +131,11 @@ def _password(mqtt: MqttConfig) -> str:
     return password
 
 
+def _tell_escalation(observer: Observer, event: EscalatorEvent) -> None:
+    data = {"word": event.word, "detail": event.detail}
+    observer.happened(Happening("escalation", event.word, data))
+
+
 class _ResultTap:
     """Implements `results.Watcher`: offers answers to the link."""
 
@@ -179,6 +187,8 @@ class _Joining:
         if self._mine.mqtt.results.publish != "none":
             results = around.daemon.results
             results.outlets = (*results.outlets, _ResultTap(link))
+        if around.daemon.escalator is not None:
+            around.daemon.escalator.on_event = partial(_tell_escalation, observer)
         if self._blocks is not None:
             self._blocks.link = link
         return Linked(link, observer)

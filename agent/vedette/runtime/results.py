@@ -246,6 +246,7 @@ class ResultsThread(threading.Thread):
         written = self._write([ending.line for ending in endings])
         for index, ending in enumerate(endings):
             self._show(ending.line)
+            self._time(ending.line)
             if ending.settles:
                 self._settle(ending.line.camera, delivered=index < written)
 
@@ -255,6 +256,12 @@ class ResultsThread(threading.Thread):
             outlet.add(result)
         if self._door is not None:
             self._door.add(result)
+
+    def _time(self, line: Result) -> None:
+        outcome = line.escalation
+        if self._window is not None and outcome is not None and outcome.outcome in {"answered", "agreed"}:
+            took_ms = outcome.took_ms or 0.0
+            self._window.record_stage(line.camera, line.model, "escalation", took_ms)
 
     def _settle(self, camera: str, *, delivered: bool) -> None:
         if delivered:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import vedette
 from vedette.api.messages import AgentStatus, CameraStatus
 from vedette.errors import UnavailableError
+from vedette.runtime.escalation_status import describe_escalation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,6 +105,7 @@ class StatusDesk:
                 self._camera(camera, counts[camera.name], in_flight.get(camera.name, 0), now_ns)
                 for camera in daemon.cameras
             ),
+            escalation=describe_escalation(daemon),
         )
 
     def _camera(self, camera: Camera, counts: CameraCounts, in_flight: int, now_ns: int) -> CameraStatus:

@@ -24,6 +24,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MAX_LABEL_SETS = 2048
 _CAMERA = ("camera",)
 _CAUSE = ("camera", "cause")
+_BOUNDS = ("estimate", "low", "high")
 _SERIES = ("camera", "model", "version", "stage")
 
 
@@ -219,10 +220,43 @@ class _Snapshot:
         escalation = self._snapshot.box.escalation
         if escalation is None:
             return
-        yield self._counter("vedette_escalations", "Frames sent on.", (), {(): escalation.calls[1]})
-        yield self._counter(
-            "vedette_escalation_sent_bytes", "What that took.", (), {(): escalation.sent_bytes[1]}
-        )
+        counters = {
+            "vedette_escalated_frames": (
+                "Frames handed over because they were unsure.",
+                escalation.escalated,
+            ),
+            "vedette_escalation_audits": ("Frames handed over at random.", escalation.audits),
+            "vedette_escalation_calls": ("Questions to the large model.", escalation.calls),
+            "vedette_escalation_sent_bytes": ("What they took.", escalation.sent_bytes),
+            "vedette_escalation_cache_hits": ("Answers that were known already.", escalation.cache_hits),
+            "vedette_escalation_cache_misses": ("Answers that were not.", escalation.cache_misses),
+        }
+        for name, (text, count) in counters.items():
+            yield self._counter(name, text, (), {(): count[1]})
+        gauges = {
+            "vedette_escalation_waiting_frames": ("Frames without an outcome yet.", escalation.waiting),
+            "vedette_escalation_backlog_frames": ("Frames that wait on the disk.", escalation.backlog),
+            "vedette_escalation_epsilon": ("What was promised.", escalation.epsilon),
+            "vedette_escalation_held_epsilon": ("What holds.", escalation.held_epsilon),
+            "vedette_escalation_money_today": ("Spent, in the configured currency.", escalation.money_day),
+            "vedette_escalation_asking": (
+                "Whether the breaker lets calls through.",
+                escalation.breaker != "open",
+            ),
+            "vedette_escalation_calibrated": (
+                "Whether the threshold keeps a promise.",
+                escalation.mode == "calibrated",
+            ),
+        }
+        for name, (text, value) in gauges.items():
+            yield self._gauge(name, text, float(value))
+        if escalation.agreement is not None:
+            yield self._gauges(
+                "vedette_escalation_agreement",
+                "How often the local answer agrees with the large model, and the interval's ends.",
+                ("bound",),
+                {(bound,): value for bound, value in zip(_BOUNDS, escalation.agreement, strict=True)},
+            )
         yield self._counter(
             "vedette_escalation_outcomes",
             "What became of them.",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from vedette.errors import StorageError
+from vedette.telemetry.escalation_window import since
 from vedette.telemetry.ledger import CameraCounts, LedgerSnapshot
 from vedette.telemetry.sketch import Sketch
 from vedette.telemetry.window import ClosedWindow, SeriesKey
@@ -20,6 +21,7 @@ from vedette.wire.telemetry import (
     BoxFigures,
     CameraFigures,
     Count,
+    EscalationFigures,
     Piece,
     ProcessFigures,
     ReportedModel,
@@ -79,6 +81,7 @@ class Reporter:
         self._seq = 0
         self._reported: dict[str, CameraCounts] = {}
         self._rejected = self._overflow = 0
+        self._escalation: EscalationFigures | None = None
 
     def report(self, moment: Moment, gathered: Gathered, keep: Keep) -> int:
         """Close the window and hand its messages to `keep`, such as `Link.telemetry`.
@@ -103,13 +106,19 @@ class Reporter:
             except StorageError:
                 self._put_back(window, [rest.report for rest in messages[index:]])
                 raise
-            self._was_kept(message.report, gathered.ledger)
+            self._was_kept(message.report, gathered)
         return len(messages)
 
     def _head(self, window: ClosedWindow, moment: Moment, gathered: Gathered) -> TelemetryReport:
         self._rejected += window.rejected
         self._overflow += window.overflow
-        box = _box(gathered, window, (window.rejected, self._rejected), (window.overflow, self._overflow))
+        box = _box(
+            gathered,
+            window,
+            self._escalation,
+            (window.rejected, self._rejected),
+            (window.overflow, self._overflow),
+        )
         return TelemetryReport(
             device=self._device,
             boot_id=self._boot_id,
@@ -122,8 +131,11 @@ class Reporter:
             box=box,
         )
 
-    def _was_kept(self, report: TelemetryReport, ledger: LedgerSnapshot) -> None:
-        """The next increments of these cameras begin here."""
+    def _was_kept(self, report: TelemetryReport, gathered: Gathered) -> None:
+        """The next increments of these cameras, and of the box, begin here."""
+        ledger = gathered.ledger
+        if report.box is not None and report.box.escalation is not None:
+            self._escalation = gathered.box.escalation
         for camera in report.cameras.rows():
             if camera.frames_in != NOTHING and camera.name in ledger.cameras:
                 self._reported[camera.name] = ledger.cameras[camera.name]
@@ -158,10 +170,18 @@ def _pieces(cameras: list[CameraFigures], window: ClosedWindow) -> list[Piece]:
     return [(known.get(name, CameraFigures(name)), own) for name, own in series.items()]
 
 
-def _box(gathered: Gathered, window: ClosedWindow, rejected: Count, overflow: Count) -> BoxFigures:
+def _box(
+    gathered: Gathered,
+    window: ClosedWindow,
+    before: EscalationFigures | None,
+    rejected: Count,
+    overflow: Count,
+) -> BoxFigures:
+    escalation = gathered.box.escalation
     # The constant itself, where there is nothing to say: it is left out of the message.
     return msgspec.structs.replace(
         gathered.box,
+        escalation=None if escalation is None else since(escalation, before),
         rejected=rejected if any(rejected) else NOTHING,
         overflow=overflow if any(overflow) else NOTHING,
         deliver=encode_histograms([[window.deliver.histogram()]]) if window.deliver.count else b"",

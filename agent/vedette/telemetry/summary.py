@@ -8,6 +8,7 @@ import msgspec
 
 from vedette.telemetry.meter import STAGES, Meter, StageStats
 from vedette.wire.messages import AcceleratorReport, ModelRef
+from vedette.wire.telemetry import EscalationFigures
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,6 +26,18 @@ _STAGE_MEANINGS = {
     "postprocess": "tensor to answer",
     "total": "arrival to answer",
     "deliver": "answer to output line",
+}
+
+
+_WORDS = {
+    "answered": "corrected by it",
+    "agreed": "confirmed by it",
+    "expired": "too late: its answer was not there in time",
+    "declined_cool_down": "not asked: the same scene was asked about a moment ago",
+    "declined_budget": "not asked: nothing left to spend",
+    "declined_busy": "not asked: every place on the way was taken",
+    "declined_offline": "not asked: no way to it just then",
+    "declined_stopped": "not asked: the asking process ended with them in hand",
 }
 
 
@@ -64,6 +77,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     imbalance: dict[str, int]
     rejected_latencies: int
     models: tuple[ModelCounts, ...] = ()
+    escalation: EscalationFigures | None = None
 
 
 def summarise(
@@ -78,6 +92,7 @@ def summarise(
     in_flight: Mapping[str, int] | None = None,
     models: Iterable[ModelCounts] = (),
     active_s: Mapping[str, float] | None = None,
+    escalation: EscalationFigures | None = None,
 ) -> RunSummary:
     """Put the figures of a run together.
 
@@ -92,6 +107,7 @@ def summarise(
         in_flight: Frames known to be on the way, as for `LedgerSnapshot.imbalance`.
         models: What each model answered, where the model changed during the run.
         active_s: How long each camera gave frames, where that is not the whole run.
+        escalation: What was asked of the large model, in totals; None where there is none.
     """
     restarts = source_restarts or {}
     active = active_s or {}
@@ -120,6 +136,7 @@ def summarise(
         imbalance=snapshot.imbalance(in_flight),
         rejected_latencies=meter.rejected,
         models=tuple(models),
+        escalation=escalation,
     )
 
 
@@ -136,8 +153,29 @@ def render(summary: RunSummary, console: Console) -> None:
     console.print(_camera_table(summary))
     if any(stats.count for stats in summary.latency.values()):
         console.print(_stage_table(summary))
+    if summary.escalation is not None:
+        for line in escalation_lines(summary.escalation):
+            console.print(line, highlight=False, markup=False)
     for line in _warnings(summary):
         console.print(line, highlight=False, markup=False, style="yellow")
+
+
+def escalation_lines(figures: EscalationFigures) -> list[str]:
+    """What was asked of the large model, what became of it and what it cost, and how local answers do."""
+    asked = f"{figures.escalated[1]:,} unsure answers and {figures.audits[1]:,} at random"
+    cost = f"{figures.calls[1]:,} calls, {figures.sent_bytes[1] / 1e6:,.2f} MB sent"
+    spent = f", {figures.money_day:,.4f} of money today" if figures.money_day else ""
+    lines = [f"large model: asked about {asked}, {cost}{spent}"]
+    lines += [f"  {count[1]:>7,} {outcome_text(word)}" for word, count in figures.outcomes.items()]
+    if figures.agreement is not None:
+        share, low, high = figures.agreement
+        lines.append(f"  local answers agree with it in {share:.1%} (95 % interval {low:.1%} to {high:.1%})")
+    return lines
+
+
+def outcome_text(word: str) -> str:
+    """The outcome of an escalation in words."""
+    return _WORDS.get(word, word.replace("_", ": ", 1).replace("_", " "))
 
 
 def _headline(summary: RunSummary) -> str:

@@ -202,12 +202,33 @@ class UpdateFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class EscalationFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was asked of a larger model: outcomes of `messages.Escalation`, and what that cost."""
+    """What was asked of a larger model, what became of it, what that cost, and what is promised.
+
+    `outcomes` by the words of `messages.Escalation`, with `_` and the cause where there is one. `escalated`
+    frames were handed over because they were unsure, `audits` at random; `calls` were made. `waiting` have no
+    outcome yet, `backlog` lie on the disk. `epsilon` is what was promised and `held_epsilon` what holds, in
+    the `mode` that the threshold came about. `agreement` with the large model, and its interval, rests on
+    audits. `rtt_ms` is the median and the 90th percentile of answers.
+    """
 
     outcomes: _Counts = {}
+    escalated: Count = NOTHING
     calls: Count = NOTHING
+    audits: Count = NOTHING
     sent_bytes: Count = NOTHING
+    cache_hits: Count = NOTHING
+    cache_misses: Count = NOTHING
     waiting: _Natural = 0
+    backlog: _Natural = 0
+    mode: _Word = ""
+    epsilon: float = 0.0
+    held_epsilon: float = 0.0
+    agreement: tuple[float, float, float] | None = None
+    calls_day: _Natural = 0
+    money_day: float = 0.0
+    rtt_ms: tuple[float, float] = (0.0, 0.0)
+    breaker: _Word = "closed"
+    fault: _Text = ""
 
 
 class LinkFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -18,9 +18,9 @@ from tests.stubs.running import Running, camera, plan, stub_bundle, worker
 from tests.stubs.waiting import until
 
 from vedette.config.escalation import AuditConfig, PolicyConfig
-from vedette.runtime.escalation_ledger import EscalationCounts
 from vedette.runtime.plan import EscalationPlan
 from vedette.runtime.swap_table import SwapState
+from vedette.telemetry.escalation_window import EscalationCounts
 
 if TYPE_CHECKING:
     from vedette.runtime.plan import RunPlan

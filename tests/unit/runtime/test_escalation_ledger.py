@@ -9,7 +9,8 @@ from hypothesis import given
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from vedette.runtime.escalation_ledger import MAX_OPEN_BYTES, EscalationCounts, EscalationLedger
+from vedette.runtime.escalation_ledger import MAX_OPEN_BYTES, EscalationLedger
+from vedette.telemetry.escalation_window import EscalationCounts
 from vedette.wire.escalation import Reason
 from vedette.wire.messages import Detection, Escalation, Label, ModelRef, Result
 
