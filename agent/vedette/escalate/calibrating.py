@@ -9,7 +9,6 @@ import numpy as np
 from vedette.escalate.audit_book import MAX_SAMPLES
 from vedette.escalate.audit_record import AuditSample, Drifted, Looked
 from vedette.gate.agreement import AgreementTally
-from vedette.gate.binomial import least_samples
 from vedette.gate.calibrate import AuditedBoxes, Calibration, Promise, calibrate_boxes, calibrate_classes
 from vedette.gate.confidence import score_of
 from vedette.gate.drift import Adwin, PageHinkley
@@ -141,8 +140,7 @@ class ModelPromise:
     def _needed(self) -> int:
         if self._policy.threshold is not None or not self._usable:
             return 0
-        look = self.promise.of_look(self.book.looks + 1)
-        return least_samples(look.epsilon, look.delta)
+        return self.promise.of_look(self.book.looks + 1).needed
 
     def _unknown(self) -> Calibration:
         """What holds before enough is known."""

@@ -88,7 +88,7 @@ def training_sample(
         camera=case.result.camera,
         seq=case.result.seq,
         reason=case.reason.value,
-        inclusion=case.inclusion if ticket.audit else 0.0,
+        inclusion=case.inclusion if ticket.audit else None,
         uncertainty=case.uncertainty,
         setting=case.setting,
         task=case.result.task,

@@ -59,9 +59,10 @@ class CloudSaid(msgspec.Struct, frozen=True, omit_defaults=True):
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """`ID.json`.
 
-    `inclusion` is the probability with which an audit was drawn. `split` depends on the scene alone, so that
-    near-duplicates are never on both sides. `transforms` say what was done to the frame before it was sent:
-    frame = sent / scale + corner.
+    `inclusion` is the probability with which an audit was drawn; null where the frame was chosen for its
+    doubt: nobody knows how likely that was, so no estimate may weigh it. `split` depends on the scene alone,
+    so that near-duplicates are never on both sides. `transforms` say what was done to the frame before it was
+    sent: frame = sent / scale + corner.
     """
 
     v: int = 1
@@ -72,7 +73,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     camera: str
     seq: int
     reason: str
-    inclusion: float
+    inclusion: float | None
     uncertainty: float
     setting: int
     task: str

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # Expected errors of a picture: none at all, then 3 % apart.
 LEVELS = np.concatenate(([0.0], np.geomspace(1e-3, 100.0, 400)))
+# Any order will do that was fixed before the losses were seen; the same one each time makes results repeat.
+_SHUFFLE_SEED = 20_240_601
 
 
 def mean_is_at_most(losses: NDArray[Any], epsilon: float, delta: float) -> bool:
@@ -49,16 +51,21 @@ def error_threshold(
     Bisection would be quicker, but a bet's gain need not fall as losses grow: it could step over a level
     that fails, and the promise would be broken more often than `delta`.
 
+    A bet believes that the order of the samples says nothing of their losses. Audits come in the order of
+    time, in which the world may have changed, so they are shuffled before anybody bets.
+
     Args:
         uncertainties: (samples,), what the gate ranks by.
-        losses: (samples,), 0 to 1, of answering locally; in random order.
+        losses: (samples,), 0 to 1, of answering locally; in any order.
         epsilon: The mean loss that may be.
         delta: The chance of breaking the promise.
 
     Returns:
         One of LEVELS; None where not even keeping the surest frame can be promised.
     """
-    uncertainties = np.asarray(uncertainties, np.float64)
+    shuffled = np.random.default_rng(_SHUFFLE_SEED).permutation(len(losses))
+    uncertainties = np.asarray(uncertainties, np.float64)[shuffled]
+    losses = np.asarray(losses, np.float64)[shuffled]
     kept_at = np.searchsorted(np.sort(uncertainties), LEVELS, side="right")
     found, kept_before = None, -1
     for level, kept in zip(LEVELS, kept_at, strict=True):

@@ -18,7 +18,7 @@ from vedette.gate.binomial import least_samples
 from vedette.gate.confidence import fit_temperature, scores_of
 from vedette.gate.expected_error import expected_error, fit_platt
 from vedette.gate.setting import GateMode, Platt, Score
-from vedette.gate.thresholds import agreement_threshold, selective_threshold
+from vedette.gate.thresholds import agreement_threshold, least_selective_samples, selective_threshold
 from vedette.wire.escalation import Guarantee
 
 if TYPE_CHECKING:
@@ -49,6 +49,12 @@ class Promise(NamedTuple):
         if number < 1:
             raise ValueError(f"look {number}; the first one is 1")
         return self._replace(delta=self.delta * 6.0 / (math.pi * number) ** 2)
+
+    @property
+    def needed(self) -> int:
+        """Fewer samples than this prove nothing, even without a single error among them."""
+        least = least_selective_samples if self.selective else least_samples
+        return least(self.epsilon, self.delta)
 
 
 class Calibration(NamedTuple):
@@ -94,9 +100,9 @@ def calibrate_classes(
         score: What stands for confidence.
     """
     chosen = _first_of_each(scenes)
-    fitted, held = _split(chosen, least_samples(promise.epsilon, promise.delta))
+    needed = promise.needed
+    fitted, held = _split(chosen, needed)
     temperature = fit_temperature(logits[fitted], cloud[fitted]) if fitted.size else 1.0
-    needed = least_samples(promise.epsilon, promise.delta)
     find = selective_threshold if promise.selective else agreement_threshold
     threshold = None
     if held.size:
@@ -135,7 +141,7 @@ def calibrate_boxes(
     """
     if promise.selective:
         raise ValueError("detectors have no selective promise")
-    needed = least_samples(promise.epsilon, promise.delta)
+    needed = promise.needed
     fitted, held = _split(_first_of_each(scenes), needed)
     boxes = [box for index in fitted for box in audited[index].candidates]
     platt = Platt()

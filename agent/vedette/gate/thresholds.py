@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 FIRST_TEST = 1.6
 
 
+def least_selective_samples(epsilon: float, delta: float) -> int:
+    """How many samples the first test of `selective_threshold` takes."""
+    return math.ceil(FIRST_TEST * least_samples(epsilon, delta))
+
+
 def agreement_threshold(
     scores: NDArray[Any], differs: NDArray[Any], *, epsilon: float, delta: float
 ) -> float | None:
@@ -62,7 +67,7 @@ def selective_threshold(
     ordered = np.argsort(-np.asarray(scores, np.float64), kind="stable")
     best_first = np.asarray(scores, np.float64)[ordered]
     errors = np.cumsum(np.asarray(differs, bool)[ordered])
-    kept = math.ceil(FIRST_TEST * least_samples(epsilon, delta))
+    kept = least_selective_samples(epsilon, delta)
     passed: float | None = None
     while kept <= len(best_first):
         score = best_first[kept - 1]

@@ -6,14 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from vedette.gate.agreement import AgreementTally, held_epsilon
 from vedette.gate.binomial import least_samples
 from vedette.gate.calibrate import AuditedBoxes, Promise, calibrate_boxes, calibrate_classes
 from vedette.gate.confidence import scores_of
-from vedette.gate.cost import is_worth_it, rising_steps
 from vedette.gate.drift import Adwin, PageHinkley
 from vedette.gate.setting import GateMode, Score
 from vedette.wire.escalation import Guarantee
@@ -96,6 +93,17 @@ def test_a_selective_promise_bounds_errors_among_what_is_kept() -> None:
     logits, local, cloud = audits(20_000)
     kept = scores_of(logits, Score.MAX_SOFTMAX, found.temperature) >= found.threshold
     assert float((local != cloud)[kept].mean()) <= 0.05
+
+
+def test_a_selective_promise_says_how_many_audits_it_really_takes() -> None:
+    """Its first test is on more than the least number of samples, so that it may pass with a few errors."""
+    promise = Promise(0.05, selective=True)
+    assert promise.needed == 95
+    for count, mode in ((94, GateMode.UNCALIBRATED), (95, GateMode.CALIBRATED)):
+        logits = np.tile(np.array([4.0, 0.0]), (count, 1))
+        same = np.zeros(count, int)
+        found = calibrate_classes(logits, same, same, [str(n) for n in range(count)], promise=promise)
+        assert (found.mode, found.samples, found.needed) == (mode, count, 95)
 
 
 def test_a_detector_is_calibrated_on_its_boxes() -> None:
@@ -189,24 +197,3 @@ def test_swapped_labels_are_seen_in_audits_and_chance_is_not() -> None:
         detector = PageHinkley()
         assert not any(detector.add(error) for error in rng.random(240) < 0.03)
         assert any(detector.add(error) for error in rng.random(80) < 0.6)
-
-
-# Cost -------------------------------------------------------------------------------------------------------
-
-
-@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=80))
-def test_steps_rise_and_keep_the_mean(samples: list[tuple[float, bool]]) -> None:
-    scores, right = np.array([s for s, _ in samples]), np.array([r for _, r in samples])
-    steps = rising_steps(scores, right)
-    assert (np.diff(steps.values) >= 0).all()
-    assert (np.diff(steps.starts) >= 0).all()
-    assert 0.0 <= steps.at(0.5) <= 1.0
-
-
-def test_a_call_is_made_where_it_is_worth_its_price() -> None:
-    scores = np.linspace(0, 1, 1000)
-    steps = rising_steps(scores, np.random.default_rng(1).random(1000) < scores)
-    assert is_worth_it(0.2, steps, 0.95, value=0.01, price=0.002)
-    assert not is_worth_it(0.9, steps, 0.95, value=0.01, price=0.002)
-    with pytest.raises(ValueError, match="no samples"):
-        rising_steps(np.array([]), np.array([]))

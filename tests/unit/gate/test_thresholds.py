@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vedette.gate.betting import LEVELS, error_threshold, mean_is_at_most
-from vedette.gate.binomial import allowed_errors
+from vedette.gate import thresholds
+from vedette.gate.betting import _SHUFFLE_SEED, LEVELS, error_threshold, mean_is_at_most
+from vedette.gate.binomial import allowed_errors, binomial_cdf
 from vedette.gate.thresholds import agreement_threshold, selective_threshold
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 POOL = np.random.default_rng(5)
 SCORES = POOL.beta(4, 1, 20_000)
@@ -37,6 +43,42 @@ def broken(find: str, *, epsilon: float, samples: int, draws: int) -> float:
 def test_a_promise_is_broken_no_more_often_than_delta(find: str) -> None:
     """5 %, and room for chance in 400 draws: three standard errors are 3.3 points."""
     assert broken(find, epsilon=0.05, samples=600, draws=400) <= 0.083
+
+
+def mean_alone(samples: int, epsilon: float, delta: float) -> int:
+    """As many errors as there should be, without any bound: it is wrong half the time."""
+    del delta
+    return int(samples * epsilon)
+
+
+def without_delta(samples: int, epsilon: float, delta: float) -> int:
+    """The exact bound, at odds that nobody asked for."""
+    del delta
+    return allowed_errors(samples, epsilon, 0.3)
+
+
+def three_more(samples: int, epsilon: float, delta: float) -> int:
+    """A slip: 600 samples allow 20 errors and not 23."""
+    return allowed_errors(samples, epsilon, delta) + 3
+
+
+@pytest.mark.parametrize("mistake", [mean_alone, without_delta, three_more])
+def test_the_test_of_the_promise_would_see_a_broken_bound(
+    monkeypatch: pytest.MonkeyPatch, mistake: Callable[[int, float, float], int]
+) -> None:
+    """The bar of the test above, not met: a test that passes whatever the bound is would prove nothing."""
+    monkeypatch.setattr(thresholds, "allowed_errors", mistake)
+    assert broken("agreement", epsilon=0.05, samples=600, draws=400) > 0.083
+
+
+def test_the_test_of_the_promise_would_see_a_selective_bound_without_its_odds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def sharper(most: int, trials: int, rate: float) -> float:
+        return binomial_cdf(most, trials, rate) / 8
+
+    monkeypatch.setattr(thresholds, "binomial_cdf", sharper)
+    assert broken("selective", epsilon=0.05, samples=600, draws=400) > 0.083
 
 
 def test_what_is_kept_is_not_wastefully_little() -> None:
@@ -97,15 +139,24 @@ def test_every_stricter_level_is_proven_too(samples: list[tuple[float, float]]) 
     """Bets are not quite monotone: no level that fails is stepped over, and the next one does fail."""
     uncertainties = np.array([uncertainty for uncertainty, _ in samples])
     losses = np.array([loss for _, loss in samples])
+    shuffled = np.random.default_rng(_SHUFFLE_SEED).permutation(len(losses))
 
     def proven(level: float) -> bool:
-        return mean_is_at_most(np.where(uncertainties <= level, losses, 0.0), 0.3, 0.05)
+        return mean_is_at_most(np.where(uncertainties <= level, losses, 0.0)[shuffled], 0.3, 0.05)
 
     found = error_threshold(uncertainties, losses, epsilon=0.3, delta=0.05)
     within = [float(level) for level in LEVELS if found is not None and level <= found]
     assert all(proven(level) for level in within)
     if found is not None and len(within) < len(LEVELS):
         assert not proven(float(LEVELS[len(within)]))
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_world_that_changed_under_way_proves_nothing_about_its_mean(order: int) -> None:
+    """A good morning and a bad afternoon: bets in that order grew rich before noon, at a mean loss of 0.5."""
+    losses = np.repeat([0.0, 1.0], 300)[::order]
+    assert error_threshold(np.zeros(600), losses, epsilon=0.3, delta=0.05) is None
+    assert error_threshold(np.zeros(600), losses * 0.2, epsilon=0.3, delta=0.05) is not None
 
 
 def test_nothing_is_promised_to_a_detector_that_is_always_wrong() -> None:
