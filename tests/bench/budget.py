@@ -101,7 +101,7 @@ def main() -> int:
                     spent.append(len(asked) / len(stream))
                     unmet_share.append(unmet)
         mean[name] = float(np.mean(shares["paced"]))
-        held = held_epsilon(EPSILON, round(1000 * float(np.mean(unmet_share))), 1000)
+        held = held_epsilon(EPSILON, float(np.mean(unmet_share)))
         figures = [float(np.mean(found)) for found in shares.values()]
         rows.append([name, *(f"{f:.2f}" for f in figures), f"{np.mean(spent):.1%}", f"{held:.0%}"])
         verdict.at_most(f"{name}: share of frames asked about", float(np.mean(spent)), SHARE * 1.1)

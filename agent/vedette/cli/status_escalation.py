@@ -56,7 +56,9 @@ def _promise(promise: Promise) -> Iterator[str]:
         kept = f"at most {promise.epsilon:.2%} below it, with confidence {1 - promise.delta:.0%}"
         yield _row("promise", kept)
         if promise.unmet_share > 0:
-            unmet = f"! {promise.unmet_share:.2%} of frames should have been asked about and were not"
+            unmet = (
+                f"! {promise.unmet_share:.2%} of frames of the last hour were unsure and got no answer of it"
+            )
             yield _row("", f"{unmet}: what holds is {promise.held_epsilon:.2%}")
     if promise.agreement is not None:
         low, high = promise.agreement_low or 0.0, promise.agreement_high or 1.0

@@ -138,7 +138,7 @@ class Answered(msgspec.Struct, frozen=True, tag=True):
     `shadow`: nobody asked, it is for comparison; `waited_ns` of its time were spent waiting for a CPU.
     `tensor`: the frame was somebody's own input tensor, whose answer says nothing of how good the model is.
     `told`: whoever gave the frame has the answer already. `asked`: why the large model is to be
-    asked about it, unless an `Unasked` follows.
+    asked about it, unless an `Unasked` follows. `unsure`: what the gate thinks of it, None where none judged.
     """
 
     result: Result
@@ -148,6 +148,7 @@ class Answered(msgspec.Struct, frozen=True, tag=True):
     tensor: bool = False
     told: bool = False
     asked: Reason | None = None
+    unsure: bool | None = None
 
 
 class Unasked(msgspec.Struct, frozen=True, tag=True):

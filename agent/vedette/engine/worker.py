@@ -306,7 +306,9 @@ class Worker:
             os.sched_yield()
         waited_ns = cpu_wait_ns() - waited_ns if camera.shadow else 0
         asked = None if judged is None else judged.verdict.reason
-        self._send(Answered(result, answered_ns, camera.shadow, waited_ns, placement is None, told, asked))
+        unsure = None if judged is None else judged.verdict.unsure
+        tensor = placement is None
+        self._send(Answered(result, answered_ns, camera.shadow, waited_ns, tensor, told, asked, unsure))
         if judged is not None:  # the answer went first: copying a frame takes as long as a small model
             if asked is not None and not self._gate.offer(lease, result, judged):
                 self._send(Unasked(camera.camera, lease.seq))

@@ -128,7 +128,7 @@ class WorkerGate:
         )
         if self._writer is not None and self._writer.offer(lease, case):
             return True
-        self._gate.refund(verdict)
+        self._gate.refund(result.camera, verdict)
         return False
 
     def close(self) -> None:

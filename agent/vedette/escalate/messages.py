@@ -93,8 +93,8 @@ class Spend(msgspec.Struct, frozen=True):
 class Promise(msgspec.Struct, frozen=True):
     """What is promised and what really holds.
 
-    `epsilon` is what was asked for; `unmet_share` of the frames should have been escalated and were not, so
-    that `held_epsilon` = epsilon + unmet_share is what holds. `agreement` is the unbiased estimate of how
+    `epsilon` is what was asked for. `unmet_share` of the last hour's frames were unsure and got no answer of
+    the large model, so that `held_epsilon` = epsilon + unmet_share is what holds; 1 where nothing does. `agreement` is the unbiased estimate of how
     often what this box answers agrees with the large model, with its Wilson interval; None before any audit.
     """
 

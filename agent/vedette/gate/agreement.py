@@ -66,6 +66,6 @@ class AgreementTally:
         return Agreement(share, low, high, self._audits)
 
 
-def held_epsilon(epsilon: float, unmet: int, frames: int) -> float:
-    """What is left of a promise: it does not cover frames that were to be escalated and were not."""
-    return min(1.0, epsilon + (unmet / frames if frames else 0.0))
+def held_epsilon(epsilon: float, unmet_share: float) -> float:
+    """What is left of a promise: it does not cover unsure frames that the large model did not answer."""
+    return min(1.0, epsilon + unmet_share)

@@ -98,15 +98,15 @@ class Gate:
         if audited:
             self._audit_tokens -= 1
             self._scenes.asked(camera, answer, uncertainty, now_ns)
-            return Verdict(Reason.AUDIT, None, score, uncertainty, inclusion)
+            return Verdict(Reason.AUDIT, None, score, uncertainty, inclusion, unsure)
         if not unsure:
-            return Verdict(None, None, score, uncertainty, inclusion)
+            return Verdict(None, None, score, uncertainty, inclusion, unsure)
         declined = self._why_not(setting, camera, answer, uncertainty, now_ns)
         if declined is not None:
-            return Verdict(None, declined, score, uncertainty, inclusion)
+            return Verdict(None, declined, score, uncertainty, inclusion, unsure)
         self._tokens -= 1
         self._scenes.asked(camera, answer, uncertainty, now_ns)
-        return Verdict(Reason.UNCERTAIN, None, score, uncertainty, inclusion)
+        return Verdict(Reason.UNCERTAIN, None, score, uncertainty, inclusion, unsure)
 
     def _why_not(
         self, setting: GateSetting, camera: str, answer: str, uncertainty: float, now_ns: int
@@ -127,8 +127,9 @@ class Gate:
             return DeclineCause.BUDGET
         return None
 
-    def refund(self, verdict: Verdict) -> None:
-        """The frame could not be handed over after all: its token is free again."""
+    def refund(self, camera: str, verdict: Verdict) -> None:
+        """The frame could not be handed over after all: its token is free again, its scene not asked about."""
+        self._scenes.forget(camera)
         if verdict.reason is Reason.AUDIT:
             self._audit_tokens += 1
         elif verdict.reason is Reason.UNCERTAIN:

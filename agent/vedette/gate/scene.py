@@ -54,3 +54,7 @@ class Scenes:
         self._asked.move_to_end(camera)
         if len(self._asked) > MAX_CAMERAS:
             self._asked.popitem(last=False)
+
+    def forget(self, camera: str) -> None:
+        """It was not asked about after all."""
+        self._asked.pop(camera, None)

@@ -79,7 +79,8 @@ class Verdict(NamedTuple):
     `reason` None: nothing is asked; then `declined` says why an unsure frame is not. `score` is the
     classification's calibrated confidence (detections: 1 - uncertainty, at least 0), `uncertainty` what ranks
     frames: 1 - score, or the expected error. `inclusion` is the probability with which this frame was drawn
-    for an audit, whatever became of it.
+    for an audit, whatever became of it. `unsure`: the promise counts on the large model's answer, whoever
+    asks for it and why.
     """
 
     reason: Reason | None
@@ -87,3 +88,4 @@ class Verdict(NamedTuple):
     score: float
     uncertainty: float
     inclusion: float
+    unsure: bool = False

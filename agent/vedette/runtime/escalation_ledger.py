@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from vedette.gate.coverage import Coverage
 from vedette.telemetry.escalation_window import EscalationCounts
 from vedette.wire.escalation import DeclineCause, OutcomeWord, Reason
 from vedette.wire.messages import Escalation
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 MAX_OPEN_BYTES = 4 << 20
 # What a local answer takes beside its labels and boxes, and each of those; generous guesses.
 _ANSWER_BYTES, _ENTRY_BYTES = 600, 200
+_COVERED = frozenset({OutcomeWord.ANSWERED.value, OutcomeWord.AGREED.value})
 
 
 class Ending(NamedTuple):
@@ -38,6 +40,7 @@ class _Open(NamedTuple):
     opened_ns: int
     held_until_ns: int | None
     size_bytes: int
+    unsure: bool
 
 
 class _Account:
@@ -45,6 +48,7 @@ class _Account:
         self.opened = dict.fromkeys(Reason, 0)
         self.under_way = 0
         self.outcomes: dict[str, int] = {}
+        self.scene_covered = True  # whether the question that ended last was answered
 
 
 class EscalationLedger:
@@ -60,9 +64,20 @@ class EscalationLedger:
         self._open: OrderedDict[tuple[str, int], _Open] = OrderedDict()
         self._open_bytes = 0
         self._accounts: dict[str, _Account] = {}
+        self._coverage = Coverage()
         self.stray = 0
 
-    def opened(self, local: Result, reason: Reason, now_ns: int, *, hold_ns: int | None) -> list[Ending]:
+    def judged(self, now_ns: int) -> None:
+        """The gate judged a frame, however it did."""
+        self._coverage.judged(now_ns)
+
+    def unmet_share(self, now_ns: int) -> float:
+        """Of the last hour's judged frames: those of which the promise says nothing; see `Coverage`."""
+        return self._coverage.unmet_share(now_ns)
+
+    def opened(
+        self, local: Result, reason: Reason, now_ns: int, *, hold_ns: int | None, unsure: bool = True
+    ) -> list[Ending]:
         """A frame is on its way to the large model.
 
         Args:
@@ -70,6 +85,7 @@ class EscalationLedger:
             reason: Why it is to be asked.
             now_ns: Now.
             hold_ns: How long the local answer is held for the outcome; None: it went out.
+            unsure: The promise counts on the outcome; audits are drawn from all frames.
 
         Returns:
             Others that had to end, because too many are under way.
@@ -83,25 +99,32 @@ class EscalationLedger:
         account.under_way += 1
         size_bytes = _size_bytes(local)
         held_until_ns = None if hold_ns is None else now_ns + hold_ns
-        self._open[key] = _Open(local, reason, now_ns, held_until_ns, size_bytes)
+        self._open[key] = _Open(local, reason, now_ns, held_until_ns, size_bytes, unsure)
         self._open_bytes += size_bytes
         ended: list[Ending] = []
         while self._open_bytes > MAX_OPEN_BYTES:
             ended.append(self._stop(next(iter(self._open)), now_ns))
         return ended
 
-    def kept(self, local: Result) -> None:
-        """The gate declined it: the outcome stands in the frame's own line."""
-        if local.escalation is not None:
-            self._count(local.camera, local.escalation)
+    def kept(self, local: Result, now_ns: int) -> None:
+        """The gate declined it: the outcome stands in the frame's own line.
 
-    def ended(self, line: Result) -> Ending | None:
+        A scene counts once, in calibration and here: what its question brought covers the frames after it.
+        """
+        if local.escalation is None:
+            return
+        self._count(local.camera, local.escalation)
+        scene = local.escalation.cause == DeclineCause.COOL_DOWN.value
+        if not (scene and self._of(local.camera).scene_covered):
+            self._coverage.uncovered(now_ns)
+
+    def ended(self, line: Result, now_ns: int) -> Ending | None:
         """The asking process says how one ended; None where that is no news."""
         key = line.camera, line.seq
         if key not in self._open or line.escalation is None:
             self.stray += 1
             return None
-        return self._end(key, line)
+        return self._end(key, line, now_ns)
 
     def unasked(self, camera: str, seq: int, now_ns: int) -> Ending | None:
         """The worker found no room for it on its way."""
@@ -162,12 +185,16 @@ class EscalationLedger:
     def _of(self, camera: str) -> _Account:
         return self._accounts.setdefault(camera, _Account())
 
-    def _end(self, key: tuple[str, int], line: Result) -> Ending:
+    def _end(self, key: tuple[str, int], line: Result, now_ns: int) -> Ending:
         one = self._open.pop(key)
         self._open_bytes -= one.size_bytes
-        self._of(key[0]).under_way -= 1
+        account = self._of(key[0])
+        account.under_way -= 1
         if line.escalation is not None:
             self._count(key[0], line.escalation)
+            account.scene_covered = line.escalation.outcome in _COVERED
+        if one.unsure and not account.scene_covered:
+            self._coverage.uncovered(now_ns)
         return Ending(line, settles=one.held_until_ns is not None)
 
     def _stop(self, key: tuple[str, int], now_ns: int) -> Ending:
@@ -177,7 +204,7 @@ class EscalationLedger:
         one = self._open[key]
         took_ms = (now_ns - one.opened_ns) // 1000 / 1000
         outcome = Escalation(OutcomeWord.DECLINED.value, cause.value, one.reason.value, took_ms)
-        return self._end(key, replace(one.local, escalation=outcome))
+        return self._end(key, replace(one.local, escalation=outcome), now_ns)
 
     def _count(self, camera: str, outcome: Escalation) -> None:
         word = outcome.outcome if outcome.cause is UNSET else f"{outcome.outcome}_{outcome.cause}"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # Beyond the deadline: how long an outcome may be on its way from the asking process.
 GRACE_S = 10.0
+SHARE_EVERY_NS = 1_000_000_000
 
 
 class EscalationLines:
@@ -35,12 +36,19 @@ class EscalationLines:
         self._lock = threading.Lock()
         self._asking = False
         self._counts: dict[str, EscalationCounts] = {}
+        self._unmet_share = 0.0
+        self._share_due_ns = 0
         self._due_ns: int | None = None
 
     def counts(self) -> dict[str, EscalationCounts]:
         """Of each camera, as of the last change."""
         with self._lock:
             return self._counts
+
+    def unmet_share(self) -> float:
+        """Of the last hour's judged frames: unsure, and without an answer of the large model."""
+        with self._lock:
+            return self._unmet_share
 
     def holds(self, message: Answered) -> bool:
         """Whether a local answer waits for the outcome, and is no line yet."""
@@ -58,15 +66,17 @@ class EscalationLines:
 
     def answered(self, message: Answered) -> list[Ending]:
         """A frame's local answer was accounted for."""
-        local = message.result
+        local, now_ns = message.result, self._clock.monotonic_ns()
+        if message.unsure is not None:
+            self._ledger.judged(now_ns)
         if message.asked is None:
             if local.escalation is not None:
-                self._ledger.kept(local)
+                self._ledger.kept(local, now_ns)
                 self._changed([])
             return []
-        now_ns = self._clock.monotonic_ns()
         hold_ns = self._hold_ns if self.holds(message) else None
-        ended = self._ledger.opened(local, message.asked, now_ns, hold_ns=hold_ns)
+        unsure = bool(message.unsure)
+        ended = self._ledger.opened(local, message.asked, now_ns, hold_ns=hold_ns, unsure=unsure)
         if not self._asking:
             ended += self._ledger.stopped(now_ns)
         return self._changed(ended)
@@ -78,12 +88,17 @@ class EscalationLines:
 
     def concluded(self, lines: Iterable[Result]) -> list[Ending]:
         """The asking process says how some ended."""
-        endings = map(self._ledger.ended, lines)
+        now_ns = self._clock.monotonic_ns()
+        endings = [self._ledger.ended(line, now_ns) for line in lines]
         return self._changed([ending for ending in endings if ending is not None])
 
     def due(self) -> list[Ending]:
         """What time has decided."""
         now_ns = self._clock.monotonic_ns()
+        if now_ns >= self._share_due_ns:
+            self._share_due_ns = now_ns + SHARE_EVERY_NS
+            with self._lock:
+                self._unmet_share = self._ledger.unmet_share(now_ns)
         if self._due_ns is None or now_ns < self._due_ns:
             return []
         return self._changed([*self._ledger.released(now_ns), *self._ledger.overdue(now_ns)])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from vedette.api.messages import EscalationStatus
+from vedette.gate.agreement import held_epsilon
 from vedette.telemetry.escalation_window import total
 from vedette.wire.telemetry import EscalationFigures
 
@@ -36,7 +37,7 @@ def describe_escalation(daemon: Daemon) -> EscalationStatus | None:
     if escalator is None or lines is None:
         return None
     cameras = lines.counts()
-    figures = escalator.totals
+    figures = replace(escalator.totals, promise=as_it_holds(escalator.totals.promise, lines.unmet_share()))
     return EscalationStatus(
         model=escalator.model,
         state=escalator.state.value,
@@ -51,6 +52,13 @@ def describe_escalation(daemon: Daemon) -> EscalationStatus | None:
         training_samples=figures.training_samples,
         training_bytes=figures.training_bytes,
     )
+
+
+def as_it_holds(promise: Promise, unmet_share: float) -> Promise:
+    """A promise less what it does not cover; where nothing is promised, anything may differ."""
+    promised = promise.guarantee != "none"
+    holds = held_epsilon(promise.epsilon, unmet_share) if promised else 1.0
+    return replace(promise, unmet_share=unmet_share, held_epsilon=holds if promise.epsilon else 0.0)
 
 
 def as_figures(figures: EscalatorFigures, cameras: Mapping[str, EscalationCounts]) -> EscalationFigures:

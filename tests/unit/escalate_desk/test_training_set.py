@@ -67,7 +67,9 @@ def test_a_sample_says_who_said_what_of_which_picture_and_who_may_use_it(tmp_pat
     assert files["a.jpg"] == b"the jpeg"
     found = json.loads(files["a.json"])
     assert (found["reason"], found["inclusion"], found["consent"]) == ("audit", 0.02, ["research"])
-    assert sample_of(case_of(8), says("Kitty"), name="b").inclusion is None  # doubt is no draw with known odds
+    assert (
+        sample_of(case_of(8), says("Kitty"), name="b").inclusion is None
+    )  # doubt is no draw with known odds
     assert found["local"]["label"] == "cat"
     assert found["local"]["model_sha256"] == "b" * 64
     assert found["local"]["logits"] == [2.0, 1.0, 0.0]

@@ -74,7 +74,7 @@ def test_without_a_setting_and_switched_off_nothing_is_asked() -> None:
 
 def test_quiet_cameras_are_left_alone() -> None:
     box = Box(setting(quiet_cameras=("nursery",), audit_share=1.0), draw=0.0)
-    assert box.frame(0.5, camera="nursery") == (None, None, 0.0, 0.0, 0.0)
+    assert box.frame(0.5, camera="nursery") == (None, None, 0.0, 0.0, 0.0, False)
     assert box.frame(0.5, camera="street").reason is Reason.AUDIT
 
 
@@ -107,8 +107,29 @@ def test_an_empty_budget_is_said_and_a_new_setting_fills_it() -> None:
 
 def test_a_token_that_was_not_used_is_given_back() -> None:
     box = Box(setting(tokens=1))
-    box.gate.refund(box.frame(0.5))
+    box.gate.refund("front", box.frame(0.5))
     assert box.frame(0.5).reason is Reason.UNCERTAIN
+
+
+def test_a_scene_that_could_not_be_handed_over_was_not_asked_about() -> None:
+    box = Box(setting(cool_down_s=30.0))
+    box.gate.refund("front", box.frame(0.5, answer="cat"))
+    assert box.frame(0.5, answer="cat").reason is Reason.UNCERTAIN
+
+
+def test_whoever_asks_or_does_not_an_unsure_frame_is_said_to_be_unsure() -> None:
+    """Audited, asked about, without a token: the promise counts on an answer in each case."""
+    box = Box(setting(audit_share=0.02, tokens=1), draw=0.0)
+    assert [(v.reason, v.unsure) for v in map(box.frame, (0.5, 0.9))] == [
+        (Reason.AUDIT, True),
+        (Reason.AUDIT, False),
+    ]
+    box.draw = 0.5
+    assert [(v.reason, v.unsure) for v in map(box.frame, (0.5, 0.5, 0.9))] == [
+        (Reason.UNCERTAIN, True),
+        (None, True),
+        (None, False),
+    ]
 
 
 def test_a_still_scene_is_asked_about_once_in_its_cool_down() -> None:

@@ -41,12 +41,12 @@ def counts(book: EscalationLedger, camera: str = "front") -> EscalationCounts:
 def test_what_is_opened_ends_once_and_what_comes_again_is_stray() -> None:
     book = ledger()
     assert book.opened(answer(1), Reason.UNCERTAIN, 0, hold_ns=None) == []
-    ending = book.ended(outcome(1))
+    ending = book.ended(outcome(1), 0)
     assert ending is not None
     assert (ending.line, ending.settles) == (outcome(1), False)
-    assert book.ended(outcome(1, "failed", "busy")) is None
+    assert book.ended(outcome(1, "failed", "busy"), 0) is None
     assert book.unasked("front", 1, 0) is None
-    assert book.ended(outcome(7)) is None
+    assert book.ended(outcome(7), 0) is None
     assert counts(book) == EscalationCounts(1, 0, 0, 0, {"answered": 1})
     assert book.stray == 3
     assert book.stopped(S) == []
@@ -85,14 +85,14 @@ def test_a_held_answer_goes_out_with_its_outcome_or_when_it_was_held_long_enough
     book.opened(answer(1), Reason.UNCERTAIN, 0, hold_ns=3 * S)
     book.opened(answer(2), Reason.UNCERTAIN, 0, hold_ns=3 * S)
     assert counts(book).held == 2
-    ending = book.ended(outcome(1))
+    ending = book.ended(outcome(1), 0)
     assert ending is not None
     assert ending.settles
     assert book.due_ns() == 3 * S
     assert book.released(3 * S - 1) == []
     assert [(one.line, one.settles) for one in book.released(3 * S)] == [(answer(2), True)]
     assert counts(book).held == 0
-    late = book.ended(outcome(2, "expired"))
+    late = book.ended(outcome(2, "expired"), 0)
     assert late is not None
     assert not late.settles, "the frame's line is written already"
 
@@ -112,9 +112,66 @@ def test_too_many_under_way_end_the_oldest() -> None:
 
 def test_what_the_gate_kept_is_counted_among_the_outcomes() -> None:
     book = ledger()
-    book.kept(replace(answer(1), escalation=Escalation("declined", "cool_down")))
-    book.kept(answer(2))
+    book.kept(replace(answer(1), escalation=Escalation("declined", "cool_down")), 0)
+    book.kept(answer(2), 0)
     assert counts(book) == EscalationCounts(outcomes={"declined_cool_down": 1})
+
+
+def declined(seq: int, cause: str) -> Result:
+    return replace(answer(seq), escalation=Escalation("declined", cause))
+
+
+def test_what_no_answer_covers_is_taken_off_the_promise() -> None:
+    """Without a token, without room, failed, late, withheld: unsure frames of which the promise says nothing."""
+    book = ledger()
+    for _ in range(100):
+        book.judged(0)
+    assert book.unmet_share(0) == 0.0
+    for seq, (word, cause) in enumerate(
+        [("answered", ""), ("agreed", ""), ("failed", "server"), ("expired", ""), ("declined", "offline")], 1
+    ):
+        book.opened(answer(seq), Reason.UNCERTAIN, 0, hold_ns=None)
+        book.ended(outcome(seq, word, cause), 0)
+    assert book.unmet_share(0) == 0.03
+    book.opened(answer(10), Reason.UNCERTAIN, 0, hold_ns=None)
+    book.unasked("front", 10, 0)
+    for seq, cause in ((11, "budget"), (12, "privacy")):
+        book.kept(declined(seq, cause), 0)
+    assert book.unmet_share(0) == 0.06
+
+
+def test_an_audit_that_brought_nothing_is_uncovered_only_where_the_frame_was_unsure() -> None:
+    book = ledger()
+    for seq, unsure in ((1, True), (2, False)):
+        for audit, word in ((seq, "failed"), (seq + 10, "agreed")):
+            book.judged(0)
+            book.opened(answer(audit), Reason.AUDIT, 0, hold_ns=None, unsure=unsure)
+            book.ended(outcome(audit, word, "busy" if word == "failed" else ""), 0)
+    assert book.unmet_share(0) == 0.25
+
+
+def test_a_scenes_later_frames_are_covered_by_its_question_if_that_was_answered() -> None:
+    book = ledger()
+    for seq, word in ((1, "agreed"), (4, "expired")):
+        book.opened(answer(seq), Reason.UNCERTAIN, 0, hold_ns=None)
+        book.ended(outcome(seq, word), 0)
+        for later in (1, 2):
+            book.kept(declined(seq + later, "cool_down"), 0)
+    for _ in range(6):
+        book.judged(0)
+    assert book.unmet_share(0) == 0.5  # the three of the second scene
+
+
+def test_an_outage_is_forgotten_after_an_hour_and_frames_of_before_do_not_hide_it() -> None:
+    book = ledger()
+    hour_ns = 3600 * S
+    for _ in range(10_000):
+        book.judged(0)
+    for now_ns, share in ((hour_ns + 60 * S, 1.0), (2 * hour_ns, 1.0), (3 * hour_ns, 0.0)):
+        if share:
+            book.judged(now_ns)
+            book.kept(declined(1, "budget"), now_ns)
+        assert book.unmet_share(now_ns) == share
 
 
 STEPS = st.lists(
@@ -145,7 +202,7 @@ def test_whatever_happens_each_one_opened_ends_once_and_each_held_line_is_writte
             endings += book.opened(answer(seq, camera), Reason.UNCERTAIN, now_ns, hold_ns=hold_ns)
         elif what in {"ended", "unasked"}:
             ending = (
-                book.ended(outcome(seq, camera=camera))
+                book.ended(outcome(seq, camera=camera), now_ns)
                 if what == "ended"
                 else book.unasked(camera, seq, now_ns)
             )

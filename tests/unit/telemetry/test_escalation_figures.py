@@ -1,4 +1,4 @@
-"""Escalations in reports, on the status screen, in the summary and the fleet's table: counted, not averaged."""
+"""Escalations in reports, on the status screen, in the summary and the fleet's table, counted."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import hypothesis.strategies as st
 import msgspec
 import pytest
 from hypothesis import given
+from msgspec.structs import replace
 from rich.console import Console
 from tests.unit.fleet.test_top_figures import Fleet
 from tests.unit.telemetry.recorded import recorded_report
@@ -15,7 +16,7 @@ from tests.unit.telemetry.recorded import recorded_report
 from vedette.api.messages import AgentStatus, EscalationStatus
 from vedette.cli.status import screen
 from vedette.escalate.messages import EscalatorFigures, Promise, Spend
-from vedette.runtime.escalation_status import as_figures, joined
+from vedette.runtime.escalation_status import as_figures, as_it_holds, joined
 from vedette.telemetry.escalation_window import EscalationCounts, since, total
 from vedette.telemetry.summary import escalation_lines
 from vedette.wire.plane import JSON_TYPE, MSGPACK_TYPE
@@ -86,6 +87,13 @@ def test_the_processes_before_are_counted_on() -> None:
     assert both.outcomes == {"answered": 6, "agreed": 1}
 
 
+def test_what_was_unmet_is_taken_off_and_where_nothing_is_promised_nothing_holds() -> None:
+    asked = replace(PROMISE, unmet_share=0.0, held_epsilon=0.02)
+    assert as_it_holds(asked, 0.03) == replace(PROMISE, unmet_share=0.03, held_epsilon=pytest.approx(0.05))
+    assert as_it_holds(replace(asked, guarantee="none"), 0.0).held_epsilon == 1.0
+    assert as_it_holds(Promise(mode="threshold"), 0.4).held_epsilon == 0.0  # nobody asked for any
+
+
 def test_all_cameras_are_added_up() -> None:
     found = as_figures(FIGURES, CAMERAS)
     assert found.escalated == (47, 47)
@@ -133,7 +141,7 @@ def test_the_status_says_what_is_promised_what_holds_and_what_it_costs() -> None
         "escalates  to large at https://cloud",
         "gate       calibrated on audits of this very model; threshold 0.81",
         "promise    at most 2.00% below it, with confidence 95%",
-        "! 0.40% of frames should have been asked about and were not: what holds is 2.40%",
+        "! 0.40% of frames of the last hour were unsure and got no answer of it: what holds is 2.40%",
         "agreement  93.1% (95 % interval 91.0% to 95.0%)",
         "asked      about 47 unsure answers and 5 at random, 49 calls, 1 under way",
         "15 corrected by it",
