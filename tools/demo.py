@@ -57,7 +57,7 @@ CLEAR_LINE = "\r\x1b[2K"
     help="Folder for pictures, results and configurations.",
 )
 def tour(out: Path) -> None:
-    """Run the agent on real clips in two engines, ask a large model, update a box over MQTT, and show it all."""
+    """Run the agent on real clips in two engines, ask a large model, update a box, and show it all."""
     began_s = time.monotonic()
     say("Vedette demo: the real agent on real film, on this machine's CPU. It takes a minute or two.\n")
     clear_folder(out)

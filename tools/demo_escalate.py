@@ -225,7 +225,8 @@ def asked_lines(asked: Asked) -> Iterator[RenderableType]:
     figures, camera = asked.figures, asked.summary.cameras[0]
     unsure, random = asked.of("uncertain"), asked.of("audit")
     yield "[bold]A large model for the unsure answers[/bold]"
-    yield f"  {'frames':<16} {camera.ok} answered at once, p95 {camera.latency['total'].p95_ms or 0:.0f} ms; none waited"
+    p95_ms = camera.latency["total"].p95_ms or 0.0
+    yield f"  {'frames':<16} {camera.ok} answered at once, p95 {p95_ms:.0f} ms; none waited"
     yield (
         f"  {'asked':<16} {figures.escalated[1]} unsure and {figures.audits[1]} at random: "
         f"{figures.calls[1]} calls, {figures.sent_bytes[1] / 1e6:.2f} MB"
@@ -237,12 +238,10 @@ def asked_lines(asked: Asked) -> Iterator[RenderableType]:
     yield f"  {'outcomes':<16} {', '.join(others)}"
     yield f"  {'an unsure one':<16} {_bought(unsure)}"
     yield f"  {'one at random':<16} {_bought(random)}"
-    if figures.agreement is not None:
-        share, low, high = figures.agreement
-        yield (
-            f"  {'agreement':<16} {share:.0%} of all local answers, by those drawn at random "
-            f"(95 % interval {low:.0%} to {high:.0%})"
-        )
+    if figures.local_agreement is not None:
+        share, low, high = figures.local_agreement
+        interval = f"95 % interval {low:.0%} to {high:.0%}"
+        yield f"  {'agreement':<16} {share:.0%} of all local answers, by those drawn at random ({interval})"
     yield "  The large model's word counts as right here. It is a threshold and no promise:"
     yield "  a promise (`target: 98% of cloud`) takes some hundred audits, which a box has after a day."
 

@@ -73,7 +73,7 @@ class AuditBook:
             self._file.write_at(packed, self._end)
             self._end += len(packed)
             self._unsynced = True
-            if self._end > MAX_BYTES or len(self.samples) > MAX_SAMPLES * 2:
+            if self._end > MAX_BYTES:
                 self._write_anew()
             self.fault = ""
         except OSError as error:

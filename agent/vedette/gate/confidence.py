@@ -42,7 +42,7 @@ def score_of(logits: NDArray[Any], score: Score, temperature: float) -> float:
 
 
 def scores_of(logits: NDArray[Any], score: Score, temperature: float) -> NDArray[np.float64]:
-    """The scores of many frames; `logits` is (frames, classes)."""
+    """The scores of many frames, equal to those of `score_of`; `logits` is (frames, classes)."""
     weights = _weights(logits, temperature)
     total = weights.sum(axis=1)
     if score is Score.MAX_SOFTMAX or weights.shape[1] < 2:

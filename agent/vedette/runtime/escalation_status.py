@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from vedette.api.messages import EscalationStatus
+from vedette.gate.agreement import held_epsilon
 from vedette.telemetry.escalation_window import total
+from vedette.wire.escalation import UNMET, OutcomeWord
 from vedette.wire.telemetry import EscalationFigures
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from vedette.telemetry.escalation_window import EscalationCounts
 
 _MAX_WORD, _MAX_TEXT = 64, 256
+_UNMET = frozenset(f"{OutcomeWord.DECLINED.value}_{cause.value}" for cause in UNMET)
 _COUNTERS = ("asked", "audits", "audits_censored", "cache_hits", "cache_misses", "sent_bytes")
 
 
@@ -37,6 +40,10 @@ def describe_escalation(daemon: Daemon) -> EscalationStatus | None:
         return None
     cameras = lines.counts()
     figures = escalator.totals
+    answered = sum(
+        counts.ok for name, counts in daemon.ledger.snapshot().cameras.items() if name not in escalator.quiet
+    )
+    figures = replace(figures, promise=with_uncovered(figures.promise, cameras, answered))
     return EscalationStatus(
         model=escalator.model,
         state=escalator.state.value,
@@ -53,6 +60,29 @@ def describe_escalation(daemon: Daemon) -> EscalationStatus | None:
     )
 
 
+def with_uncovered(promise: Promise, cameras: Mapping[str, EscalationCounts], answered: int) -> Promise:
+    """The promise with what it does not cover: frames that nobody was asked about, or in vain.
+
+    Each of them counts as wrong, in the promise and in the agreement's lower end: what else it was, nobody
+    knows. An audit that failed counts as well, though most of them were sure.
+    """
+    uncovered = sum(
+        count
+        for counts in cameras.values()
+        for word, count in counts.outcomes.items()
+        if word in _UNMET or word.startswith((OutcomeWord.EXPIRED.value, OutcomeWord.FAILED.value))
+    )
+    share = min(1.0, uncovered / answered) if answered else 0.0
+    agreement, low = promise.agreement, promise.agreement_low
+    return replace(
+        promise,
+        unmet_share=share,
+        held_epsilon=held_epsilon(promise.epsilon, uncovered, answered),
+        agreement=None if agreement is None else max(0.0, agreement - share),
+        agreement_low=None if low is None else max(0.0, low - share),
+    )
+
+
 def as_figures(figures: EscalatorFigures, cameras: Mapping[str, EscalationCounts]) -> EscalationFigures:
     """What a report, a scrape and the summary say; all counts are totals."""
     outcomes: dict[str, int] = {}
@@ -60,6 +90,7 @@ def as_figures(figures: EscalatorFigures, cameras: Mapping[str, EscalationCounts
         for word, count in counts.outcomes.items():
             outcomes[word] = outcomes.get(word, 0) + count
     promise, spend = figures.promise, figures.spend
+    local = promise.local_agreement
     return EscalationFigures(
         outcomes={word[:_MAX_WORD]: total(count) for word, count in sorted(outcomes.items())},
         escalated=total(sum(counts.escalated for counts in cameras.values())),
@@ -74,6 +105,9 @@ def as_figures(figures: EscalatorFigures, cameras: Mapping[str, EscalationCounts
         epsilon=promise.epsilon,
         held_epsilon=round(promise.held_epsilon, 5),
         agreement=_agreement(promise),
+        local_agreement=None
+        if local is None
+        else (round(local[0], 5), round(local[1], 5), round(local[2], 5)),
         calls_day=spend.calls_day,
         money_day=round(spend.money_day, 6),
         rtt_ms=(round(figures.rtt_p50_ms, 1), round(figures.rtt_p90_ms, 1)),

@@ -89,7 +89,7 @@ class Escalator:
     ) -> None:
         quiet = (*plan.config.quiet, DOOR)  # what somebody asked at the HTTP door is his affair
         config = msgspec.structs.replace(plan.config, quiet=quiet)
-        self._quiet = frozenset(quiet)
+        self.quiet = frozenset(quiet)
         self._spec, self._begin = begin(config, state_dir=plan.state_dir, device=plan.device, site=plan.site)
         self._clock = clock
         self._budget = budget
@@ -223,7 +223,7 @@ class Escalator:
             (
                 camera.ring.geometry.slot_bytes
                 for camera in cameras
-                if camera.ring is not None and camera.name not in self._quiet
+                if camera.ring is not None and camera.name not in self.quiet
             ),
             default=0,
         )

@@ -250,13 +250,14 @@ class _Snapshot:
         }
         for name, (text, value) in gauges.items():
             yield self._gauge(name, text, float(value))
-        if escalation.agreement is not None:
-            yield self._gauges(
-                "vedette_escalation_agreement",
-                "How often the local answer agrees with the large model, and the interval's ends.",
-                ("bound",),
-                {(bound,): value for bound, value in zip(_BOUNDS, escalation.agreement, strict=True)},
-            )
+        for name, whose, found in (
+            ("vedette_escalation_agreement", "answers, corrections included,", escalation.agreement),
+            ("vedette_escalation_local_agreement", "local answers", escalation.local_agreement),
+        ):
+            if found is not None:
+                text = f"How often {whose} agree with the large model, and the interval's ends."
+                values: Values = {(bound,): value for bound, value in zip(_BOUNDS, found, strict=True)}
+                yield self._gauges(name, text, ("bound",), values)
         yield self._counter(
             "vedette_escalation_outcomes",
             "What became of them.",

@@ -207,8 +207,9 @@ class EscalationFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     `outcomes` by the words of `messages.Escalation`, with `_` and the cause where there is one. `escalated`
     frames were handed over because they were unsure, `audits` at random; `calls` were made. `waiting` have no
     outcome yet, `backlog` lie on the disk. `epsilon` is what was promised and `held_epsilon` what holds, in
-    the `mode` that the threshold came about. `agreement` with the large model, and its interval, rests on
-    audits. `rtt_ms` is the median and the 90th percentile of answers.
+    the `mode` that the threshold came about. `agreement` of what was answered, corrections included, with the
+    large model, and `local_agreement` of the local answers alone, rest on audits; each with its interval.
+    `rtt_ms` is the median and the 90th percentile of answers.
     """
 
     outcomes: _Counts = {}
@@ -224,6 +225,7 @@ class EscalationFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     epsilon: float = 0.0
     held_epsilon: float = 0.0
     agreement: tuple[float, float, float] | None = None
+    local_agreement: tuple[float, float, float] | None = None
     calls_day: _Natural = 0
     money_day: float = 0.0
     rtt_ms: tuple[float, float] = (0.0, 0.0)

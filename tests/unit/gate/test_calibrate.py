@@ -1,4 +1,4 @@
-"""From audits to a threshold, how well the box agrees, when the world changed, and what a call is worth."""
+"""From audits to a threshold, how well the box agrees, and when the world changed."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from vedette.gate.agreement import AgreementTally, held_epsilon
 from vedette.gate.binomial import least_samples
-from vedette.gate.calibrate import AuditedBoxes, Promise, calibrate_boxes, calibrate_classes
+from vedette.gate.calibrate import AuditedBoxes, Promise, calibrate_boxes, calibrate_classes, samples_needed
 from vedette.gate.confidence import scores_of
-from vedette.gate.cost import is_worth_it, rising_steps
 from vedette.gate.drift import Adwin, PageHinkley
 from vedette.gate.setting import GateMode, Score
 from vedette.wire.escalation import Guarantee
@@ -191,22 +188,35 @@ def test_swapped_labels_are_seen_in_audits_and_chance_is_not() -> None:
         assert any(detector.add(error) for error in rng.random(80) < 0.6)
 
 
-# Cost -------------------------------------------------------------------------------------------------------
+def test_the_local_answers_alone_are_told_beside_what_becomes_of_them() -> None:
+    """Ten audits, six of them of frames that were to be corrected; seven of the local answers were right."""
+    tally = AgreementTally()
+    for number in range(10):
+        kept = number < 4
+        tally.frame(corrected=not kept)
+        tally.audit(agreed=number < 7, inclusion=0.1, kept=kept)
+    local, all_of_it = tally.local(), tally.estimate()
+    assert local is not None
+    assert all_of_it is not None
+    assert local.share == pytest.approx(0.7)
+    assert all_of_it.share == pytest.approx(1.0)
+    assert (local.audits, all_of_it.audits) == (10, 4)
+    assert local.low < 0.7 < local.high
 
 
-@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=80))
-def test_steps_rise_and_keep_the_mean(samples: list[tuple[float, bool]]) -> None:
-    scores, right = np.array([s for s, _ in samples]), np.array([r for _, r in samples])
-    steps = rising_steps(scores, right)
-    assert (np.diff(steps.values) >= 0).all()
-    assert (np.diff(steps.starts) >= 0).all()
-    assert 0.0 <= steps.at(0.5) <= 1.0
+def test_good_days_first_prove_nothing_for_the_bad_ones_after() -> None:
+    """Bets in the order of the days would grow rich on the first half: a mean of 0.05 would pass for 0.02."""
+    boxes: list[tuple[float, int, bool]] = []
+    good = [AuditedBoxes(tuple(boxes), 0.0) for _ in range(1500)]
+    bad = [AuditedBoxes(tuple(boxes), 0.1) for _ in range(1500)]
+    scenes = [str(number) for number in range(3000)]
+    found = calibrate_boxes([*good, *bad], scenes, Promise(0.02), 0.5)
+    assert found.mode is GateMode.UNCALIBRATED
+    assert calibrate_boxes(good, scenes[:1500], Promise(0.02), 0.5).mode is GateMode.CALIBRATED
 
 
-def test_a_call_is_made_where_it_is_worth_its_price() -> None:
-    scores = np.linspace(0, 1, 1000)
-    steps = rising_steps(scores, np.random.default_rng(1).random(1000) < scores)
-    assert is_worth_it(0.2, steps, 0.95, value=0.01, price=0.002)
-    assert not is_worth_it(0.9, steps, 0.95, value=0.01, price=0.002)
-    with pytest.raises(ValueError, match="no samples"):
-        rising_steps(np.array([]), np.array([]))
+def test_a_selective_promise_says_that_it_takes_more_audits() -> None:
+    assert samples_needed(Promise(0.02)) == least_samples(0.02, 0.05)
+    assert samples_needed(Promise(0.02, selective=True)) == pytest.approx(
+        1.6 * least_samples(0.02, 0.05), abs=1
+    )

@@ -24,8 +24,18 @@ def test_one_frame_and_many_frames_score_the_same(
 ) -> None:
     row = np.array(logits, np.float32)
     one = score_of(row, score, temperature)
-    assert one == pytest.approx(float(scores_of(row[None], score, temperature)[0]), abs=1e-12)
+    assert one == scores_of(row[None], score, temperature)[0]
     assert 0.0 <= one <= 1.0
+
+
+def test_equal_frames_score_equal_wherever_they_stand() -> None:
+    """An int8 model gives few different logits: a threshold must not pass between equals."""
+    rng = np.random.default_rng(5)
+    rows = rng.integers(-128, 128, (300, 1000)).astype(np.float32) * np.float32(0.137)
+    for score in Score:
+        many = scores_of(np.concatenate([rows, rows[::-1]]), score, 1.3)
+        assert (many[:300] == many[300:][::-1]).all()
+        assert [score_of(row, score, 1.3) for row in rows] == many[:300].tolist()
 
 
 def test_known_scores() -> None:

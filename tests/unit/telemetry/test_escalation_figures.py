@@ -1,4 +1,4 @@
-"""Escalations in reports, on the status screen, in the summary and the fleet's table: counted, not averaged."""
+"""Escalations in reports, on the status screen, in summaries and the fleet's table: counted, not averaged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.telemetry.recorded import recorded_report
 from vedette.api.messages import AgentStatus, EscalationStatus
 from vedette.cli.status import screen
 from vedette.escalate.messages import EscalatorFigures, Promise, Spend
-from vedette.runtime.escalation_status import as_figures, joined
+from vedette.runtime.escalation_status import as_figures, joined, with_uncovered
 from vedette.telemetry.escalation_window import EscalationCounts, since, total
 from vedette.telemetry.summary import escalation_lines
 from vedette.wire.plane import JSON_TYPE, MSGPACK_TYPE
@@ -36,6 +36,7 @@ PROMISE = Promise(
     agreement=0.931,
     agreement_low=0.91,
     agreement_high=0.95,
+    local_agreement=(0.71, 0.68, 0.74),
 )
 CAMERAS = {
     "front": EscalationCounts(40, 5, 1, 0, {"answered": 12, "agreed": 30, "declined_cool_down": 70}),
@@ -95,6 +96,16 @@ def test_all_cameras_are_added_up() -> None:
     assert found.agreement == (0.931, 0.91, 0.95)
 
 
+def test_what_nobody_was_asked_about_is_not_covered_by_the_promise() -> None:
+    """9 without budget and 4 failed of 1,300: each counts as wrong. A known scene is none of them."""
+    found = with_uncovered(PROMISE, CAMERAS, 1300)
+    assert found.unmet_share == pytest.approx(0.01)
+    assert found.held_epsilon == pytest.approx(0.03)
+    assert found.agreement == pytest.approx(0.921)
+    assert found.agreement_low == pytest.approx(0.9)
+    assert with_uncovered(PROMISE, {}, 0).held_epsilon == 0.02
+
+
 def status_of(**changes: object) -> EscalationStatus:
     plain = EscalationStatus(
         model="large at https://cloud",
@@ -134,7 +145,8 @@ def test_the_status_says_what_is_promised_what_holds_and_what_it_costs() -> None
         "gate       calibrated on audits of this very model; threshold 0.81",
         "promise    at most 2.00% below it, with confidence 95%",
         "! 0.40% of frames should have been asked about and were not: what holds is 2.40%",
-        "agreement  93.1% (95 % interval 91.0% to 95.0%)",
+        "agreement  71.0% of local answers (95 % interval 68.0% to 74.0%)",
+        "93.1% with corrections, or more (95 % interval 91.0% to 95.0%)",
         "asked      about 47 unsure answers and 5 at random, 49 calls, 1 under way",
         "15 corrected by it",
         "70 not asked: the same scene was asked about a moment ago",
@@ -169,7 +181,8 @@ def test_the_summary_of_a_run_says_it_too() -> None:
         "large model: asked about 47 unsure answers and 5 at random, 49 calls, 0.81 MB sent, "
         "0.0123 of money today"
     )
-    assert "  local answers agree with it in 93.1% (95 % interval 91.0% to 95.0%)" in lines
+    assert "    71.0% of the local answers agree with it (95 % interval 68.0% to 74.0%)" in lines
+    assert lines[-1].startswith("    93.1% or more of the answers, corrections included")
     assert any(line.endswith("30 confirmed by it") for line in lines)
 
 
@@ -203,7 +216,7 @@ def test_the_fleet_adds_counts_up_and_shows_each_devices_promise() -> None:
                 mode="calibrated",
                 epsilon=0.02,
                 held_epsilon=0.024,
-                agreement=(0.93, 0.91, 0.95),
+                local_agreement=(0.93, 0.91, 0.95),
             )
         )
         fleet.report(
