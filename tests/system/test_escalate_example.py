@@ -74,13 +74,17 @@ def test_the_example_asks_corrects_and_says_what_it_did(config: Path) -> None:
             "five answers",
             timeout_s=120,
         )
-        screen = agent("status", "--config", config).stdout.decode()
+
+        def screen() -> str:
+            return agent("status", "--config", config).stdout.decode()
+
+        until(lambda: "of 20,000 calls today" in screen(), "figures of the asking process", every_s=0.5)
+        shown = screen()
         run.signal(signal.SIGTERM)
         assert run.end(within_s=20) == 0, run.said
         results = [msgspec.json.decode(line, type=Result) for line in bytes(run.stdout).splitlines()]
-    assert "escalates  to imagenet-large at " in screen
-    assert "not calibrated yet" in screen
-    assert "of 20,000 calls today" in screen
+    assert "escalates  to imagenet-large at " in shown
+    assert "not calibrated yet" in shown
     local = {one.seq: one for one in reversed(results) if one.source == "local"}
     for one in results:
         if one.source == "cloud":
