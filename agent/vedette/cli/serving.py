@@ -7,10 +7,13 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from vedette.clock import SystemClock
 from vedette.errors import InternalError, UnavailableError, UsageError
 from vedette.runtime.compose import build_agent
 from vedette.runtime.daemon import Stopping
 from vedette.runtime.escalation_status import describe_escalation
+from vedette.runtime.sd_notify import ServiceManager
+from vedette.runtime.service import Service
 from vedette.runtime.sinks import SinkClosedError
 from vedette.telemetry.live import LiveStatus
 from vedette.telemetry.summary import summarise, to_json
@@ -54,13 +57,20 @@ def serve(
     stopping = Stopping()
     stopping.on_signals()
     line = _StatusLine(terminal)
+    service = Service(ServiceManager(os.environ), SystemClock())
+
+    def tick(agent: Agent) -> None:
+        service.tick(agent.daemon)
+        line.tick(agent)
+
     try:
-        daemon = build_agent(plan, stopping, say=terminal.say, on_tick=line.tick).daemon
+        daemon = build_agent(plan, stopping, say=terminal.say, on_tick=tick).daemon
     except UnavailableError:
         if not stopping.event.is_set():
             raise
         terminal.say(f"stopped: {stopping.reason}")
         return
+    daemon.companions.insert(0, service)  # the first to be told of the end
     error = _outcome(daemon, daemon.run(), terminal, reader_may_leave=reader_may_leave)
     summary = summary_of(daemon, time.monotonic_ns())
     if stopping.reason:

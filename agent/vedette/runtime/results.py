@@ -123,6 +123,8 @@ class ResultsThread(threading.Thread):
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poll.register(self._wake, select.POLLIN)
         self._finished = False
+        self._turned_ns = clock.monotonic_ns()
+        self._writing = False
 
     # Called from the supervisor ---------------------------------------------------------------------------
 
@@ -154,6 +156,10 @@ class ResultsThread(threading.Thread):
         """The asking process says how these ended."""
         self._command(lambda: self._concluded(lines))
 
+    def age_ns(self, now_ns: int) -> int | None:
+        """How long ago this thread looked up; None while it waits for whoever reads the results."""
+        return None if self._writing else now_ns - self._turned_ns
+
     def accounted(self, camera: str) -> int:
         """Highest sequence number of the camera that has an outcome."""
         return self._accounted.get(camera, 0)
@@ -177,6 +183,7 @@ class ResultsThread(threading.Thread):
         """Read and account until told to finish; an error here is our bug and ends the daemon."""
         try:
             while not self._finished:
+                self._turned_ns = self._clock.monotonic_ns()
                 for fd, _ in self._poll.poll(self._pause_s() * 1000):
                     if fd == self._wake:
                         self._obey()
@@ -390,12 +397,15 @@ class ResultsThread(threading.Thread):
             return 0
         delivered = 0
         if self.sink_error is None:
+            self._writing = True
             try:
                 self._sink.write(results)
                 delivered = len(results)
             except UndeliveredError as error:
                 self.sink_error, delivered = error, error.delivered
                 self._notify()
+            finally:
+                self._turned_ns, self._writing = self._clock.monotonic_ns(), False
         self.undelivered += len(results) - delivered
         return delivered
 
