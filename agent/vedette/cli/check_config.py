@@ -196,6 +196,10 @@ def _camera_line(camera: CameraConfig) -> str:
     if camera.loop:
         parts.append("in a loop")
     parts.append(f"priority {camera.priority}")
+    if camera.reuse is not None:
+        parts.append(
+            f"answers given again for up to {duration_text(camera.reuse.max_age_s)} of a still scene"
+        )
     if camera.max_age_ms is None:
         parts.append("no age limit")
     elif camera.max_age_ms != "auto":

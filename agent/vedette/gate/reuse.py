@@ -78,6 +78,11 @@ class Reuse:
         """The model gave no answer: there is none to give again."""
         self._answered_ns = None
 
+    @property
+    def wrong(self) -> int:
+        """Checks whose answer had changed."""
+        return self._wrong
+
     def figures(self) -> ReuseFigures:
         """Counts so far."""
         low, high = wilson_interval(self._wrong, self._checks)

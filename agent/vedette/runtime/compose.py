@@ -30,6 +30,7 @@ from vedette.engine.messages import WorkerSpec
 from vedette.engine.port import OnFallback
 from vedette.engine.threads import granted_threads
 from vedette.errors import ConfigError, UnavailableError
+from vedette.gate.reuse import ReuseRules
 from vedette.runtime.answers import Answers
 from vedette.runtime.daemon import Daemon
 from vedette.runtime.linking_surroundings import Surroundings
@@ -192,6 +193,7 @@ def camera_plan(name: str, camera: CameraConfig) -> CameraPlan:
         priority=camera.priority,
         max_age_ms=camera.max_age_ms,
         slots=camera.slots,
+        reuse=None if camera.reuse is None else ReuseRules(camera.reuse.max_age_s, camera.reuse.check_share),
     )
 
 

@@ -270,6 +270,7 @@ def seat_live(worker: WorkerProcess, camera: Camera, ring: Ring) -> bool:
         LIVE_SEAT,
         camera.plan.priority,
         camera.plan.max_age_ns(live=camera.live),
+        reuse=camera.plan.reuse,
     )
     if not worker.attach(attach, ring):
         return False

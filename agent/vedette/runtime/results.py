@@ -23,6 +23,7 @@ from vedette.api.door_messages import DOOR
 from vedette.engine.messages import Answered, Dropped, FromWorkerResults, Unasked
 from vedette.errors import BadInputError
 from vedette.frame.channel import Channel, PeerGoneError
+from vedette.gate.reuse import Use
 from vedette.runtime.sinks import UndeliveredError
 from vedette.telemetry.summary import ModelCounts
 from vedette.wire.causes import DropCause, FailCause
@@ -58,6 +59,21 @@ class Watcher(Protocol):
     def add(self, result: Result, /) -> None:
         """Take it in, quickly."""
         ...
+
+
+@dataclass
+class ReuseCounts:
+    """Answers of a camera that were given again, checks of them, and those that found another answer."""
+
+    again: int = 0
+    checks: int = 0
+    wrong: int = 0
+
+    def add(self, message: Answered) -> None:
+        """One more."""
+        self.again += message.use is Use.AGAIN
+        self.checks += message.use is Use.CHECK
+        self.wrong += message.wrong
 
 
 @dataclass
@@ -117,6 +133,7 @@ class ResultsThread(threading.Thread):
         self.outlets: tuple[Watcher, ...] = ()
         self.shadow: ShadowHealth | None = None
         self.models: dict[ModelRef, ModelCounts] = {}
+        self.reuse: dict[str, ReuseCounts] = {}
         self._channels: dict[int, Channel[FromWorkerResults]] = {}
         self._poll = select.poll()
         self._commands: queue.Queue[Callable[[], None]] = queue.Queue(MAX_COMMANDS)
@@ -414,7 +431,11 @@ class ResultsThread(threading.Thread):
         self._drop(result.camera, result.seq - 1, DropCause.SUPERSEDED)
         self._accounted[result.camera] = result.seq
         held = self._holds(message)
-        if not message.tensor:  # what somebody made up is no measure of a model
+        self._note_reuse(message)
+        again = message.use is Use.AGAIN
+        if (
+            not message.tensor and not again
+        ):  # neither what somebody made up nor a repetition measures a model
             for watcher in self.watchers:
                 watcher.add(result)
         if not held:
@@ -428,12 +449,16 @@ class ResultsThread(threading.Thread):
             self._settle(result.camera, delivered=delivered)
         if self._escalations is not None:
             self._endings(self._escalations.answered(message))
-        if not delivered:
+        if not delivered or again:
             return
         if result.latency_ms:
             self._meter.record(result.camera, result.latency_ms, deliver_ns / 1e6)
             if self._window is not None:
                 self._window.record(result.camera, result.model, result.latency_ms, deliver_ns / 1e6)
+
+    def _note_reuse(self, message: Answered) -> None:
+        if message.use is not Use.ANEW:
+            self.reuse.setdefault(message.result.camera, ReuseCounts()).add(message)
 
     def _count(self, result: Result) -> None:
         counts = self.models.get(result.model)

@@ -94,6 +94,26 @@ class _Snapshot:
             _CAUSE,
             {(row.name, cause): count[1] for row in rows for cause, count in row.failed.items()},
         )
+        yield self._counter(
+            "vedette_frames_reused",
+            "Frames that got an earlier answer, since nothing had changed.",
+            _CAMERA,
+            {(row.name,): row.reused[1] for row in rows if row.reused[1] or row.checks[1]},
+        )
+        yield self._counter(
+            "vedette_reuse_checks",
+            "Such frames that were answered anew, and whether the answer was another one.",
+            ("camera", "result"),
+            {
+                (row.name, result): count
+                for row in rows
+                if row.checks[1]
+                for result, count in (
+                    ("same", row.checks[1] - row.checks_wrong[1]),
+                    ("other", row.checks_wrong[1]),
+                )
+            },
+        )
         yield self._gauges(
             "vedette_frames_in_flight",
             "Frames that came in and have no outcome yet.",

@@ -82,7 +82,8 @@ class CameraFigures(NamedTuple):
     """One camera: in = ok + dropped + failed + in_flight, by the totals.
 
     `models` names the rows of sketches that are this camera's, by their place in the report's `models`. Their
-    quantiles are good to `accuracy`. `source` is the process that reads the camera.
+    quantiles are good to `accuracy`. `reused` answers were given again, `checks` of them were answered anew,
+    and `checks_wrong` of those differed. `source` is the process that reads the camera.
     """
 
     name: str
@@ -91,6 +92,9 @@ class CameraFigures(NamedTuple):
     dropped: Mapping[str, Count] = MappingProxyType({})
     failed: Mapping[str, Count] = MappingProxyType({})
     in_flight: int = 0
+    reused: Count = NOTHING
+    checks: Count = NOTHING
+    checks_wrong: Count = NOTHING
     source_restarts: int = 0
     source: ProcessFigures = NO_PROCESS
     models: tuple[int, ...] = (0,)
@@ -111,6 +115,9 @@ class CameraColumns(
     dropped: _CauseColumns = {}
     failed: _CauseColumns = {}
     in_flight: _Column[_Natural] = ()
+    reused: _Column[Count] = ()
+    checks: _Column[Count] = ()
+    checks_wrong: _Column[Count] = ()
     source_restarts: _Column[_Natural] = ()
     source: _Column[ProcessFigures] = ()
     models: _Column[_Column[_Natural]] = ()
@@ -152,7 +159,10 @@ class CameraColumns(
         ]
 
 
-_PLAIN = ("frames_in", "ok", "in_flight", "source_restarts", "source", "models", "accuracy")
+_PLAIN = (
+    *("frames_in", "ok", "in_flight", "reused", "checks", "checks_wrong"),
+    *("source_restarts", "source", "models", "accuracy"),
+)
 
 
 def _column(name: str, cameras: Sequence[CameraFigures]) -> tuple[Any, ...]:
