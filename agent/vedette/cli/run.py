@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +13,9 @@ from vedette.cli.terminal import Terminal
 from vedette.runtime.compose import plan_from_config
 from vedette.runtime.preflight import prepare_state_dir
 from vedette.runtime.read_checked import read_checked
+
+if TYPE_CHECKING:
+    from vedette.runtime.plan import RunPlan
 
 
 @click.command()
@@ -27,6 +31,8 @@ def run(config_path: Path, summary_json: Path | None, *, quiet: bool) -> None:
 
     Results are JSON lines on standard output, or in the file that `results.to` names. It ends by itself when
     all inputs are files that have ended, unless it has an HTTP door; SIGTERM and Ctrl-C end it cleanly.
+    SIGHUP reads the configuration anew: cameras, escalation and the telemetry's interval change at once, a
+    file that is wrong changes nothing.
     """
     config = read_checked(config_path, os.environ)
     if config.update is None:  # updates make their own, and a disk that fails costs them only
@@ -34,4 +40,8 @@ def run(config_path: Path, summary_json: Path | None, *, quiet: bool) -> None:
     terminal = Terminal(quiet=quiet)
     for note in config.notes:
         terminal.say(note)
-    serve(plan_from_config(config), terminal, summary_to=summary_json)
+
+    def reread() -> RunPlan:
+        return plan_from_config(read_checked(config_path, os.environ))
+
+    serve(plan_from_config(config), terminal, summary_to=summary_json, reread=reread)

@@ -198,10 +198,11 @@ def camera_plan(name: str, camera: CameraConfig) -> CameraPlan:
 
 
 class Agent(NamedTuple):
-    """What was put together; `updates` is None where none are configured."""
+    """What was put together; `updates` and `linked` are None where none are configured."""
 
     daemon: Daemon
     updates: Updates | None
+    linked: Linked | None
 
 
 def build_agent(
@@ -249,7 +250,7 @@ def build_agent(
         if plan.link is None
         else _join_link(plan, Surroundings(daemon, desk, updates, complete, clock, log), blocks)
     )
-    agent = Agent(daemon, updates)
+    agent = Agent(daemon, updates, linked)
     if plan.control_socket is not None:
         _open_control(plan.control_socket, daemon, Answers(clock, daemon, desk, updates, complete), say)
     return agent

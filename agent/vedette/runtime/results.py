@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from vedette.runtime.escalation_ledger import Ending
     from vedette.runtime.escalation_lines import EscalationLines
     from vedette.runtime.health import ShadowHealth
+    from vedette.runtime.plan import EscalationPlan
     from vedette.runtime.sinks import Sink
     from vedette.telemetry.ledger import Ledger
     from vedette.telemetry.meter import Meter
@@ -168,6 +169,10 @@ class ResultsThread(threading.Thread):
     def escalations_asked(self, *, on: bool) -> None:
         """Whether there is a process that asks the large model; without one, what is open ends."""
         self._command(lambda: self._asking(on=on))
+
+    def escalations_by(self, plan: EscalationPlan) -> None:
+        """Hold and judge by another plan from now on."""
+        self._command(lambda: None if self._escalations is None else self._escalations.use(plan))
 
     def escalations_ended(self, lines: tuple[Result, ...]) -> None:
         """The asking process says how these ended."""
