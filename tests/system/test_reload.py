@@ -1,4 +1,4 @@
-"""SIGHUP: the installed daemon takes over what it can, names what it cannot, and loses none of the others' frames."""
+"""SIGHUP: the installed daemon takes over what it can, names what it cannot, and other cameras lose nothing."""
 
 from __future__ import annotations
 
