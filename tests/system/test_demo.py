@@ -23,12 +23,12 @@ from vedette.wire.messages import Result
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-pytestmark = [pytest.mark.engine, pytest.mark.system]
+pytestmark = [pytest.mark.engine, pytest.mark.system, pytest.mark.timeout(480)]
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 DEMO = CHECKOUT / "tools" / "demo.py"
 FLEET = Path(sys.executable).with_name("vedette-fleet")
-TIMEOUT_S = 230
+TIMEOUT_S = 420
 FRAMES = {"face": 120, "imagenet-litert": 250, "imagenet-onnx": 250}
 FACE_SIZE = (176, 144)
 

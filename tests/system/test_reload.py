@@ -1,4 +1,4 @@
-"""SIGHUP: the installed daemon takes over what it can, names what it cannot, and other cameras lose nothing."""
+"""SIGHUP: the installed daemon takes over what it can, names what it cannot; other cameras lose nothing."""
 
 from __future__ import annotations
 
