@@ -13,7 +13,7 @@ from tests.stubs.running import Running, camera, plan, stub_bundle, worker
 from tests.stubs.waiting import until
 
 from vedette.engine.still_scene import brightness
-from vedette.gate.reuse import ReuseRules
+from vedette.gate.reuse_rules import ReuseRules
 from vedette.vision.picture import picture_from_buffer
 from vedette.wire.pixels import PixelFormat, describe
 

@@ -10,7 +10,7 @@ from vedette.frame.channel import MAX_MESSAGE_BYTES, Channel, PeerGoneError
 from vedette.frame.reader import RingReader
 from vedette.frame.ring import Ring, RingHandles
 from vedette.frame.shadow_reader import ShadowReader
-from vedette.gate.reuse import Use
+from vedette.gate.reuse_rules import Use
 from vedette.vision.picture import picture_from_buffer
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import msgspec
 
 from vedette.engine.port import OnFallback
 from vedette.engine.priority import Pace
-from vedette.gate.reuse import ReuseRules, Use
+from vedette.gate.reuse_rules import ReuseRules, Use
 from vedette.gate.setting import GateSetting
 from vedette.vision.tensors import TensorInfo
 from vedette.wire.causes import DropCause

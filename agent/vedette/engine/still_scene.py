@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from vedette.gate.frame_gate import FrameGate
-from vedette.gate.reuse import Reuse, Use
+from vedette.gate.reuse import Reuse
+from vedette.gate.reuse_rules import Use
 from vedette.wire.pixels import PixelFormat
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from vedette.gate.reuse import ReuseRules
+    from vedette.gate.reuse_rules import ReuseRules
     from vedette.vision.answers import Answer
     from vedette.vision.picture import Picture
 

@@ -45,7 +45,7 @@ from vedette.frame.lifeline import Pulse, tie_to_parent
 from vedette.frame.linger import Linger
 from vedette.frame.reader import RingReader
 from vedette.frame.shadow_reader import ShadowReader
-from vedette.gate.reuse import Use
+from vedette.gate.reuse_rules import Use
 from vedette.wire.bundle import Task
 from vedette.wire.causes import DropCause, FailCause
 from vedette.wire.messages import Escalation, Failure, LatencyMs, Result

@@ -81,8 +81,3 @@ class AgreementTally:
         away = self._corrected / self._frames if self._frames else 0.0
         share, low, high = (away + (1.0 - away) * value for value in (kept, low, high))
         return Agreement(share, low, high, self._audits)
-
-
-def held_epsilon(epsilon: float, unmet: int, frames: int) -> float:
-    """What is left of a promise: it does not cover frames that were to be escalated and were not."""
-    return min(1.0, epsilon + (unmet / frames if frames else 0.0))

@@ -30,7 +30,7 @@ from vedette.engine.messages import WorkerSpec
 from vedette.engine.port import OnFallback
 from vedette.engine.threads import granted_threads
 from vedette.errors import ConfigError, UnavailableError
-from vedette.gate.reuse import ReuseRules
+from vedette.gate.reuse_rules import ReuseRules
 from vedette.runtime.answers import Answers
 from vedette.runtime.daemon import Daemon
 from vedette.runtime.linking_surroundings import Surroundings

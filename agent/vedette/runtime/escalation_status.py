@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from vedette.api.messages import EscalationStatus
-from vedette.gate.agreement import held_epsilon
+from vedette.gate.coverage import held_epsilon
 from vedette.telemetry.escalation_window import total
 from vedette.wire.escalation import UNMET, OutcomeWord
 from vedette.wire.telemetry import EscalationFigures

@@ -11,7 +11,7 @@ from vedette.api.door_messages import DOOR, DoorSpec
 from vedette.config.escalation import EscalationConfig
 from vedette.config.link import MqttConfig, TelemetryConfig
 from vedette.engine.messages import WorkerSpec
-from vedette.gate.reuse import ReuseRules
+from vedette.gate.reuse_rules import ReuseRules
 from vedette.source.port import SourceSpec
 
 LIVE_AGE_MS = 500.0

@@ -23,7 +23,7 @@ from vedette.api.door_messages import DOOR
 from vedette.engine.messages import Answered, Dropped, FromWorkerResults, Unasked
 from vedette.errors import BadInputError
 from vedette.frame.channel import Channel, PeerGoneError
-from vedette.gate.reuse import Use
+from vedette.gate.reuse_rules import Use
 from vedette.runtime.sinks import UndeliveredError
 from vedette.telemetry.summary import ModelCounts
 from vedette.wire.causes import DropCause, FailCause
