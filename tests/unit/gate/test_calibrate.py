@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from vedette.gate.coverage import held_epsilon
 
 from vedette.gate.agreement import AgreementTally
 from vedette.gate.binomial import least_samples
 from vedette.gate.calibrate import AuditedBoxes, Promise, calibrate_boxes, calibrate_classes, samples_needed
 from vedette.gate.confidence import scores_of
+from vedette.gate.coverage import held_epsilon
 from vedette.gate.drift import Adwin, PageHinkley
 from vedette.gate.setting import GateMode, Score
 from vedette.wire.escalation import Guarantee
