@@ -49,7 +49,7 @@ test-all:
 
 # Figures of the README; `make bench BENCH_OPTIONS=--assert` fails when a bar is missed.
 bench: $(VENV)/.dev
-	set -e; for name in path pipe_reader cameras footprint delta swap update_latency blocks telemetry serve; do $(BIN)/python -m tests.bench.$$name $(BENCH_OPTIONS); done
+	set -e; for name in path pipe_reader cameras footprint delta swap update_latency blocks telemetry serve escalate_latency guarantee budget detection cloud cloud_deadline frame_gate; do $(BIN)/python -m tests.bench.$$name $(BENCH_OPTIONS); done
 
 # Mistakes made on purpose, which must be found; then power cuts, kills and failing disks at every durable step
 # (about two minutes on 2 cores). Exit 1 on any broken invariant.

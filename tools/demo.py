@@ -17,6 +17,8 @@ import cv2
 import numpy as np
 
 from demo_children import end_on_signals, installed, shown, typed
+from demo_escalate import ask_a_large_model, asked_lines, correction_picture
+from demo_escalate import outputs as escalate_outputs
 from demo_runs import CLIPS, Act, agent_text, command_text, outputs_of, perform
 from demo_update import clear_update_folder, update_over_mqtt
 from demo_views import face_pictures, findings, journey_lines, next_steps, scene_pictures
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from demo_escalate import Asked
     from demo_runs import Outcome
     from demo_update import Journey
 
@@ -38,7 +41,7 @@ FACE = Act("face", "Faces", "LiteRT", "face", "carphone_pristine.mp4", "driver")
 LITERT = Act("imagenet-litert", "A thousand classes", "LiteRT", "imagenet", "bikes.mp4", "street")
 ONNX = Act("imagenet-onnx", "The same film again", "ONNX Runtime", "imagenet-onnx", "bikes.mp4", "street")
 ACTS = (FACE, LITERT, ONNX)
-STEPS = len(ACTS) + 2
+STEPS = len(ACTS) + 3
 PICTURES_OF_EACH = 3
 COLUMNS = 100
 BAR = 30
@@ -54,22 +57,26 @@ CLEAR_LINE = "\r\x1b[2K"
     help="Folder for pictures, results and configurations.",
 )
 def tour(out: Path) -> None:
-    """Run the agent on two real clips in two engines, update a box over MQTT, and show what came of it."""
+    """Run the agent on real clips in two engines, ask a large model, update a box, and show it all."""
     began_s = time.monotonic()
-    say("Vedette demo: the real agent on real film, on this machine's CPU. It takes less than a minute.\n")
+    say("Vedette demo: the real agent on real film, on this machine's CPU. It takes a minute or two.\n")
     clear_folder(out)
     clear_update_folder(out)
     films = {clip: read_clip(clip) for clip in dict.fromkeys(act.clip for act in ACTS)}
     face, litert, onnx = (play(number, act, len(films[act.clip]), out) for number, act in enumerate(ACTS, 1))
-    say(f"{step(STEPS - 1)} A new model over the air: a box that has nothing but MQTT, while frames flow")
+    say(f"{step(STEPS - 2)} A large model for the unsure answers: {ONNX.clip} again, at its own speed")
+    asked = ask_a_large_model(out, lambda line: say(f"      {line}"))
+    say(f"\n{step(STEPS - 1)} A new model over the air: a box that has nothing but MQTT, while frames flow")
     journey = update_over_mqtt(out, lambda line: say(f"      {line}"))
     say(f"\n{step(STEPS)} Drawing what was found into {shown(out)}\n")
     pictures = dict(face_pictures(face, films[FACE.clip], PICTURES_OF_EACH))
     pictures |= scene_pictures(litert, onnx, films[LITERT.clip], PICTURES_OF_EACH)
+    corrected = correction_picture(asked, films[LITERT.clip])
     pictures["demo.png"] = contact_sheet(tuple(pictures.values()), columns=PICTURES_OF_EACH)
+    pictures |= {} if corrected is None else dict([corrected])
     for name, picture in pictures.items():
         save(out / name, picture)
-    show((face, litert, onnx), journey, out)
+    show((face, litert, onnx), asked, journey, out)
     say(f"\nAll of it took {time.monotonic() - began_s:.0f} s.")
 
 
@@ -79,7 +86,7 @@ def say(text: str) -> None:
 
 
 def step(number: int) -> str:
-    """Where we are: `[2/5]`."""
+    """Where we are: `[2/6]`."""
     return f"[{number}/{STEPS}]"
 
 
@@ -92,8 +99,11 @@ def clear_folder(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
         written = [out / name for act in ACTS for name in outputs_of(act)]
+        written += [out / name for name in escalate_outputs()]
         written += [
-            path for pattern in ("demo.png", "face-*.png", "scene-*.png") for path in out.glob(pattern)
+            path
+            for pattern in ("demo.png", "face-*.png", "scene-*.png", "escalation-*.png")
+            for path in out.glob(pattern)
         ]
         for path in written:
             path.unlink(missing_ok=True)
@@ -167,12 +177,12 @@ def save(path: Path, picture: Pixels) -> None:
         raise UnavailableError(f"cannot write {path}: {error.strerror}", cure="free some space") from error
 
 
-def show(outcomes: Sequence[Outcome], journey: Journey, out: Path) -> None:
+def show(outcomes: Sequence[Outcome], asked: Asked, journey: Journey, out: Path) -> None:
     """The findings, then where to go from there."""
     from rich.console import Console  # noqa: PLC0415 - slow to import, needed at the end only
 
     console = Console(width=None if sys.stdout.isatty() else COLUMNS, highlight=False, soft_wrap=False)
-    for part in (*findings(*outcomes), "", *journey_lines(journey), ""):
+    for part in (*findings(*outcomes), "", *asked_lines(asked), "", *journey_lines(journey), ""):
         console.print(part)
     for line in next_steps(agent_text(), typed(installed("vedette-fleet")), shown(out)):
         console.print(line, soft_wrap=True)

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-READY_WITHIN_S = 10.0
-ENDED_WITHIN_S = 5.0
+READY_WITHIN_S = 60.0
+ENDED_WITHIN_S = 30.0
 
 CONFIG = """\
 # Written by tools/demo.py.

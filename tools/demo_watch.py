@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from vedette_fleet.fleet_figures import ModelRow
 
 TURN_S = 0.1
-CONNECT_WITHIN_S = 10.0
+CONNECT_WITHIN_S = 60.0
 _T = TypeVar("_T")
 
 

@@ -43,6 +43,7 @@ class Point(Enum):
     AUDITS = "E2"  # an audit's answer, before a threshold rests on it
     BACKLOG = "E3"  # a picture that waits for a way to the large model; may be thrown away
     SAMPLES = "E4"  # a shard of training samples
+    INSTALL = "I1"  # a file of the service, before the next boot reads it
     KEY = "P1"  # a signing key, before anything is signed with it
     PUBLISH = "P2"  # a blob, target or metadata file, before metadata that names it; timestamp last
 

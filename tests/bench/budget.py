@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tests.bench.model_pair import load_pool
 from tests.bench.verdict import Verdict, options, table
 
-from vedette.gate.agreement import held_epsilon
+from vedette.gate.coverage import held_epsilon
 from vedette.gate.gate import Evidence, Gate
 from vedette.gate.setting import GateMode, GateSetting
 from vedette.wire.escalation import UNMET, Reason

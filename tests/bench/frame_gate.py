@@ -10,7 +10,8 @@ import cv2
 import numpy as np
 from tests.bench.verdict import Verdict, options, table
 
-from vedette.gate.frame_gate import Change, FrameGate
+from vedette.gate.frame_gate import FrameGate
+from vedette.gate.reuse_rules import Change
 
 WIDTH, HEIGHT = 640, 480
 

@@ -64,6 +64,7 @@ def _over_http(answer: bytes, make: Callable[[CloudHttp], CloudClient]) -> Openi
 CLIENTS: dict[str, Opening] = {
     "fake": _fake,
     "oip": _over_http(OIP, lambda http: OpenInferenceClient(http, "large")),
+    "oip, json": _over_http(OIP, lambda http: OpenInferenceClient(http, "large", binary=False)),
     "openai": _over_http(CHAT, lambda http: OpenAiChatClient(http, "large")),
 }
 

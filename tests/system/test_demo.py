@@ -23,12 +23,12 @@ from vedette.wire.messages import Result
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-pytestmark = [pytest.mark.engine, pytest.mark.system]
+pytestmark = [pytest.mark.engine, pytest.mark.system, pytest.mark.timeout(480)]
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 DEMO = CHECKOUT / "tools" / "demo.py"
 FLEET = Path(sys.executable).with_name("vedette-fleet")
-TIMEOUT_S = 100
+TIMEOUT_S = 420
 FRAMES = {"face": 120, "imagenet-litert": 250, "imagenet-onnx": 250}
 FACE_SIZE = (176, 144)
 
@@ -218,11 +218,41 @@ def content_of(path: Path) -> bytes:
         return b""
 
 
+def test_what_the_large_model_said_is_what_the_lines_say(shown: Shown) -> None:
+    """Outcomes, figures, and how much a call bought: all recomputed from the lines."""
+    lines = results_of(shown, "escalate")
+    local: dict[int, Result] = {}
+    told: list[tuple[Result, Result]] = []
+    for line in lines:
+        if line.seq not in local:
+            local[line.seq] = line
+        elif line.source == "cloud":
+            told.append((local[line.seq], line))
+    assert len(told) >= 5
+    for before, after in told:
+        assert after.escalation is not None
+        assert before.top
+        assert after.top
+        same = before.top[0].label == after.top[0].label
+        assert after.escalation.outcome == ("agreed" if same else "answered")
+    for reason, words in (("uncertain", "an unsure one"), ("audit", "one at random")):
+        found = [
+            after.escalation for _, after in told if after.escalation and after.escalation.reason == reason
+        ]
+        corrected = sum(one.outcome == "answered" for one in found)
+        row = next(line for line in shown.stdout.splitlines() if line.strip().startswith(words))
+        assert (f"{corrected} of {len(found)} answers corrected" in row) or not found
+    summary = msgspec.json.decode((shown.out / "escalate.summary.json").read_bytes(), type=RunSummary)
+    assert summary.escalation is not None
+    assert f"{summary.escalation.calls[1]} calls" in shown.stdout
+    assert summary.imbalance == {}
+
+
 def test_progress_is_said_apart_from_the_findings(shown: Shown) -> None:
     """Commands and steps on standard error; tables and next steps on standard output."""
-    assert "[1/5]" in shown.stderr
-    assert shown.stderr.count("run --config") == 4
-    assert "[1/5]" not in shown.stdout
+    assert "[1/6]" in shown.stderr
+    assert shown.stderr.count("run --config") == 5
+    assert "[1/6]" not in shown.stdout
     assert "Try next" in shown.stdout
 
 

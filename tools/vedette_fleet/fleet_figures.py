@@ -72,8 +72,9 @@ class Escalated(msgspec.Struct, frozen=True, kw_only=True):
     """What was asked of large models in the windows within the horizon.
 
     `share` is of the frames that were answered; `corrected` of the answers that came differ from the local
-    one. `unmet` should have been asked about and were not. `agreement`, `epsilon` and `held_epsilon` are a
-    device's own, by its newest report, and stand in no line of many devices. `money_day` is of today.
+    one. `unmet` should have been asked about and were not. `agreement` of local answers, `epsilon` and
+    `held_epsilon` are a device's own, by its newest report, and stand in no line of many devices. `money_day`
+    is of today.
     """
 
     calls: int
@@ -314,7 +315,7 @@ def _own_escalated(box: BoxFigures | None, windows: list[Window]) -> Escalated |
         mode=newest.mode,
         epsilon=newest.epsilon,
         held_epsilon=newest.held_epsilon,
-        agreement=newest.agreement,
+        agreement=newest.local_agreement,
         fault=newest.fault,
     )
 

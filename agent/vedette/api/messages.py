@@ -57,7 +57,11 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class CameraStatus(msgspec.Struct, frozen=True):
-    """One camera since the start; `fps` is answers a second over the last half minute or so."""
+    """One camera since the start; `fps` is answers a second over the last half minute or so.
+
+    `reused` answers were given again, `checks` of such frames were answered anew, and `checks_wrong` of those
+    differed.
+    """
 
     camera: str
     state: str
@@ -69,6 +73,9 @@ class CameraStatus(msgspec.Struct, frozen=True):
     failed: dict[str, int]
     in_flight: int
     source_restarts: int
+    reused: int = 0
+    checks: int = 0
+    checks_wrong: int = 0
 
 
 class EscalationStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from vedette.config.agent import parse_config, read_config_text
 from vedette.config.camera import is_path
 from vedette.errors import ConfigError
-from vedette.runtime.preflight import check_on_this_box, shown
+from vedette.runtime.preflight import shown
 from vedette.runtime.public_config import public_config
+from vedette.runtime.read_checked import read_checked
 from vedette.runtime.root_file import read_root
 from vedette.source.urls import redact_url
 from vedette.telemetry.summary import duration_text
@@ -72,9 +72,7 @@ def _checked(file: Path) -> tuple[AgentConfig, tuple[str, ...]]:
     Raises:
         ConfigError: With every problem.
     """
-    text = read_config_text(file)
-    config = parse_config(text, origin=file, environ=os.environ)
-    check_on_this_box(config, text)
+    config = read_checked(file, os.environ)
     if config.update is not None:
         read_root(Path(config.update.root))  # without it `run` serves, and gets no updates
     return config, (*config.notes, *_absent(config))
@@ -196,6 +194,10 @@ def _camera_line(camera: CameraConfig) -> str:
     if camera.loop:
         parts.append("in a loop")
     parts.append(f"priority {camera.priority}")
+    if camera.reuse is not None:
+        parts.append(
+            f"answers given again for up to {duration_text(camera.reuse.max_age_s)} of a still scene"
+        )
     if camera.max_age_ms is None:
         parts.append("no age limit")
     elif camera.max_age_ms != "auto":

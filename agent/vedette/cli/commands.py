@@ -25,6 +25,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "status": ("vedette.cli.status:status", "What a running daemon answers with, and how updates stand."),
     "update": ("vedette.cli.update:update", "Look for, stop, or bring in an update: check, abort, import."),
+    "install": ("vedette.cli.install:install", "Write a systemd service for this box, or for one user."),
+    "uninstall": ("vedette.cli.install:uninstall", "Take that away; state stays."),
     "plumbing": ("vedette.cli.plumbing:plumbing", "The codecs on bare files, for the curious."),
 }
 

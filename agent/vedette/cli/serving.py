@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
+from vedette.clock import SystemClock
 from vedette.errors import InternalError, UnavailableError, UsageError
 from vedette.runtime.compose import build_agent
 from vedette.runtime.daemon import Stopping
 from vedette.runtime.escalation_status import describe_escalation
+from vedette.runtime.events import Happening
+from vedette.runtime.reload import Reloader
+from vedette.runtime.sd_notify import ServiceManager
+from vedette.runtime.service import Service
 from vedette.runtime.sinks import SinkClosedError
 from vedette.telemetry.live import LiveStatus
 from vedette.telemetry.summary import summarise, to_json
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from vedette.cli.terminal import Terminal
@@ -30,7 +38,12 @@ SEPARATOR = " · "
 
 
 def serve(
-    plan: RunPlan, terminal: Terminal, *, summary_to: Path | None = None, reader_may_leave: bool = False
+    plan: RunPlan,
+    terminal: Terminal,
+    *,
+    summary_to: Path | None = None,
+    reader_may_leave: bool = False,
+    reread: Callable[[], RunPlan] | None = None,
 ) -> None:
     """Run until the inputs end or a signal comes.
 
@@ -38,6 +51,7 @@ def serve(
         plan: What to run.
         terminal: Where remarks and the summary go.
         summary_to: Where the summary goes as JSON.
+        reread: Reads the configuration anew, on SIGHUP; without it the signal ends the process.
         reader_may_leave: A consumer that closes its pipe has seen enough; else that is an error.
 
     Raises:
@@ -53,18 +67,30 @@ def serve(
     check_summary_path(summary_to)
     stopping = Stopping()
     stopping.on_signals()
-    line = _StatusLine(terminal)
+    looker = _Looker(terminal, plan, stopping, reread)
     try:
-        daemon = build_agent(plan, stopping, say=terminal.say, on_tick=line.tick).daemon
+        daemon = build_agent(plan, stopping, say=terminal.say, on_tick=looker.tick).daemon
     except UnavailableError:
         if not stopping.event.is_set():
             raise
         terminal.say(f"stopped: {stopping.reason}")
         return
+    daemon.companions.insert(0, looker.service)  # the first to be told of the end
     error = _outcome(daemon, daemon.run(), terminal, reader_may_leave=reader_may_leave)
+    _sum_up(daemon, error, terminal, stopping.reason, summary_to)
+
+
+def _sum_up(
+    daemon: Daemon, error: VedetteError | None, terminal: Terminal, reason: str, summary_to: Path | None
+) -> None:
+    """Show how it went.
+
+    Raises:
+        VedetteError: `error`, or frames that are not accounted for.
+    """
     summary = summary_of(daemon, time.monotonic_ns())
-    if stopping.reason:
-        terminal.say(f"stopped: {stopping.reason}")
+    if reason:
+        terminal.say(f"stopped: {reason}")
     # Tables of nothing would only stand before the error that says why there was nothing.
     if any(camera.frames_in for camera in summary.cameras) or (error is None and summary.engine is not None):
         terminal.summary(summary)
@@ -108,6 +134,53 @@ def check_summary_path(path: Path | None) -> None:
     else:
         return
     raise UsageError(f"cannot write the summary to {path}: {fault}", cure="give another --summary-json")
+
+
+class _Looker:
+    """What is done at each tick: the service manager is told, the status line drawn, a reload carried on."""
+
+    def __init__(
+        self,
+        terminal: Terminal,
+        plan: RunPlan,
+        stopping: Stopping,
+        reread: Callable[[], RunPlan] | None,
+    ) -> None:
+        self._terminal = terminal
+        self._line = _StatusLine(terminal)
+        self.service = Service(ServiceManager(os.environ), SystemClock())
+        self._told: list[str] = []
+        self._reloader: Reloader | None = None
+        if reread is not None and not os.isatty(0):  # on a terminal SIGHUP says that it is gone
+            begins, ended = self.service.reloads, self._told.append
+            reloader = Reloader(plan, reread, begins=begins, ended=ended, wake=stopping.poke)
+            self._reloader = reloader
+
+            def hung_up(_number: int, _frame: object) -> None:
+                reloader.ask()
+                stopping.poke()
+
+            signal.signal(signal.SIGHUP, hung_up)
+
+    def tick(self, agent: Agent) -> None:
+        """Look at everything; on the supervisor's thread."""
+        self.service.tick(agent.daemon)
+        self._line.tick(agent)
+        if self._reloader is not None:
+            self._reloader.tick(agent.daemon, interval=partial(_report_every, agent))
+        while self._told:
+            self._reloaded(agent, self._told.pop(0))
+
+    def _reloaded(self, agent: Agent, words: str) -> None:
+        self._terminal.say(words)
+        self.service.reloaded(words.splitlines()[0])
+        if agent.linked is not None:
+            agent.linked.observer.happened(Happening("reload", "", {"said": words[:1000]}))
+
+
+def _report_every(agent: Agent, interval_s: float) -> None:
+    if agent.linked is not None:
+        agent.linked.telemetry.report_every(interval_s)
 
 
 class _StatusLine:

@@ -102,7 +102,11 @@ def _camera(camera: CameraStatus) -> str:
         if counts
     )
     answered = f"{camera.ok:,} of {camera.frames_in:,} answered"
-    return f"{camera.camera}: {camera.state}, {camera.fps:.1f} fps, {answered}{losses}"
+    again = ""
+    if camera.reused or camera.checks:
+        wrong = f"{camera.checks_wrong:,} of {camera.checks:,} checks found another answer"
+        again = f", {camera.reused:,} given again ({wrong})"
+    return f"{camera.camera}: {camera.state}, {camera.fps:.1f} fps, {answered}{losses}{again}"
 
 
 def update_rows(found: UpdateStatus, releases: dict[str, str]) -> Iterator[str]:

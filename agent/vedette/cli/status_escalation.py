@@ -56,13 +56,15 @@ def _promise(promise: Promise) -> Iterator[str]:
         kept = f"at most {promise.epsilon:.2%} below it, with confidence {1 - promise.delta:.0%}"
         yield _row("promise", kept)
         if promise.unmet_share > 0:
-            unmet = (
-                f"! {promise.unmet_share:.2%} of frames of the last hour were unsure and got no answer of it"
-            )
+            unmet = f"! {promise.unmet_share:.2%} of the last hour's frames were unsure and unanswered by it"
             yield _row("", f"{unmet}: what holds is {promise.held_epsilon:.2%}")
+    if promise.local_agreement is not None:
+        share, low, high = promise.local_agreement
+        yield _row("agreement", f"{share:.1%} of local answers (95 % interval {low:.1%} to {high:.1%})")
     if promise.agreement is not None:
         low, high = promise.agreement_low or 0.0, promise.agreement_high or 1.0
-        yield _row("agreement", f"{promise.agreement:.1%} (95 % interval {low:.1%} to {high:.1%})")
+        what = f"{promise.agreement:.1%} with corrections, or more"
+        yield _row("", f"{what} (95 % interval {low:.1%} to {high:.1%})")
 
 
 def _spend(spend: Spend) -> str:

@@ -31,6 +31,16 @@ def home_problems(key: str, fields: Mapping[str, Any]) -> Iterator[Problem]:
         yield (key,), "`~` is not filled in here; write the whole path, or ${HOME}"
 
 
+class ReuseConfig(msgspec.Struct, frozen=True):
+    """Give an answer again while nothing changes before the camera, for at most `max_age_s`.
+
+    `check_share` of the frames that would get it are answered anew: how often would it have been wrong?
+    """
+
+    max_age_s: Seconds = 2.0
+    check_share: Annotated[float, Meta(ge=0.001, le=1)] = 0.01
+
+
 class CameraConfig(msgspec.Struct, frozen=True):
     """One camera. `fps` caps the rate, null is no cap.
 
@@ -57,6 +67,7 @@ class CameraConfig(msgspec.Struct, frozen=True):
     loop: bool = False
     stall_s: Seconds = 10.0
     slots: Annotated[int, Meta(ge=3, le=64)] = 4
+    reuse: ReuseConfig | None = None
 
     @property
     def reads_stdin(self) -> bool:

@@ -37,6 +37,14 @@ _PLAIN_TYPES = {
 _TYPE_NAMES = re.compile(r"`([a-z | ]+)`")
 
 
+class DocumentError(ConfigError):
+    """Problems in a document that could be read; `paths` are where they are, in no order."""
+
+    def __init__(self, cause: str, *, paths: tuple[Path, ...], problems: tuple[str, ...]) -> None:
+        super().__init__(cause, problems=problems)
+        self.paths = paths
+
+
 @runtime_checkable
 class Checked(Protocol):
     """A struct with rules beyond the types of its fields."""
@@ -93,10 +101,11 @@ def line_index(text: str) -> dict[Path, int]:
     return parse_yaml(text, origin="document").lines
 
 
-def _all_of(found: list[Problem], line_of: Callable[[Path], int], origin: str) -> ConfigError:
+def _all_of(found: list[Problem], line_of: Callable[[Path], int], origin: str) -> DocumentError:
     count = "1 problem" if len(found) == 1 else f"{len(found)} problems"
-    return ConfigError(
+    return DocumentError(
         f"{origin}: {count}",
+        paths=tuple(path for path, _ in found),
         problems=tuple(
             f"line {line_of(path)}: {dotted(path)}: {what}"
             for path, what in sorted(found, key=lambda problem: line_of(problem[0]))

@@ -134,7 +134,8 @@ class EscalationConfig(msgspec.Struct, frozen=True):
 
     `deadline_ms` is for the whole escalation. With `hold` a result waits for its outcome until then; without,
     it goes out at once and the outcome follows. `quiet` cameras are never asked about, `urgent` ones only
-    where the answer is expected within their deadline, and are never held.
+    where the answer is expected within their deadline, and are never held. `tensors`: how the Open Inference
+    Protocol carries them; servers without its binary extension, such as MLServer, want json.
     """
 
     provider: Literal["oip", "openai"]
@@ -158,6 +159,7 @@ class EscalationConfig(msgspec.Struct, frozen=True):
     urgent: tuple[Name, ...] = ()
     box_format: Literal["norm1000", "norm1", "pixel"] = "norm1000"
     input_name: str = "image"
+    tensors: Literal["binary", "json"] = "binary"
     max_answer: SizeBytes = 1_000_000
 
     @classmethod

@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vedette.engine.scheduler import Candidate
+from vedette.engine.still_scene import StillScene
 from vedette.frame.channel import MAX_MESSAGE_BYTES, Channel, PeerGoneError
 from vedette.frame.reader import RingReader
 from vedette.frame.ring import Ring, RingHandles
 from vedette.frame.shadow_reader import ShadowReader
+from vedette.gate.reuse_rules import Use
 from vedette.vision.picture import picture_from_buffer
 
 if TYPE_CHECKING:
     from vedette.engine.messages import Attach
     from vedette.engine.model import Model
     from vedette.frame.reader import Lease
+    from vedette.vision.answers import Answer
     from vedette.vision.geometry import Placement
     from vedette.vision.picture import Picture
     from vedette.wire.pixels import FrameFormat
@@ -38,6 +41,7 @@ class Attachment:
             if attach.shadow
             else RingReader(self.ring, attach.seat)
         )
+        self.still = None if attach.reuse is None or attach.shadow else StillScene(attach.reuse)
         self.answers: Channel[None] | None = None
         self._since_seq = 0
         self._pictures: dict[tuple[int, FrameFormat], Picture] = {}
@@ -63,6 +67,12 @@ class Attachment:
         if self.answers is not None:
             self.answers.close()
             self.answers = None
+
+    def noted(self, lease: Lease, answer: Answer, words: str, now_ns: int) -> tuple[Use, bool]:
+        """The model answered; why it did, and whether an earlier answer would have been wrong."""
+        if self.still is None or lease.frame_format.tensor:
+            return Use.ANEW, False
+        return self.still.answered(answer, words, lease.captured_ns, now_ns)
 
     def prepare(self, lease: Lease, model: Model) -> Placement | None:
         """Fill the engine's input from the leased slot; None for a tensor, whose answer is raw.

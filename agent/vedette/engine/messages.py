@@ -6,6 +6,7 @@ import msgspec
 
 from vedette.engine.port import OnFallback
 from vedette.engine.priority import Pace
+from vedette.gate.reuse_rules import ReuseRules, Use
 from vedette.gate.setting import GateSetting
 from vedette.vision.tensors import TensorInfo
 from vedette.wire.causes import DropCause
@@ -35,7 +36,8 @@ class Attach(msgspec.Struct, frozen=True, tag=True):
     """Serve a camera from the ring whose descriptors come along.
 
     A `shadow` reads along and never holds a slot; it takes the newest frame once `every` new ones have come,
-    and none while a frame is younger than `hold_ns`.
+    and none while a frame is younger than `hold_ns`. With `reuse` an answer is given again while nothing
+    changes before the camera.
     """
 
     camera: str
@@ -45,6 +47,7 @@ class Attach(msgspec.Struct, frozen=True, tag=True):
     shadow: bool = False
     every: int = 1
     hold_ns: int = 0
+    reuse: ReuseRules | None = None
 
 
 class Detach(msgspec.Struct, frozen=True, tag=True):
@@ -138,7 +141,8 @@ class Answered(msgspec.Struct, frozen=True, tag=True):
     `shadow`: nobody asked, it is for comparison; `waited_ns` of its time were spent waiting for a CPU.
     `tensor`: the frame was somebody's own input tensor, whose answer says nothing of how good the model is.
     `told`: whoever gave the frame has the answer already. `asked`: why the large model is to be
-    asked about it, unless an `Unasked` follows. `unsure`: what the gate thinks of it, None where none judged.
+    asked about it, unless an `Unasked` follows. `use`: an earlier answer given again, or the model's to see
+    whether that would have been `wrong`. `unsure`: what the gate thinks of it, None where none judged.
     """
 
     result: Result
@@ -148,6 +152,8 @@ class Answered(msgspec.Struct, frozen=True, tag=True):
     tensor: bool = False
     told: bool = False
     asked: Reason | None = None
+    use: Use = Use.ANEW
+    wrong: bool = False
     unsure: bool | None = None
 
 

@@ -38,13 +38,14 @@ from vedette.engine.messages import (
 from vedette.engine.model import load_model
 from vedette.engine.priority import cpu_wait_ns
 from vedette.engine.scheduler import Candidate, Scheduler
-from vedette.engine.worker_gate import WorkerGate, close_all
+from vedette.engine.worker_gate import WorkerGate, close_all, words_of
 from vedette.errors import FrameError, OutOfMemoryError, VedetteError
 from vedette.frame.channel import MAX_MESSAGE_BYTES, Channel, PeerGoneError
 from vedette.frame.lifeline import Pulse, tie_to_parent
 from vedette.frame.linger import Linger
 from vedette.frame.reader import RingReader
 from vedette.frame.shadow_reader import ShadowReader
+from vedette.gate.reuse_rules import Use
 from vedette.wire.bundle import Task
 from vedette.wire.causes import DropCause, FailCause
 from vedette.wire.messages import Escalation, Failure, LatencyMs, Result
@@ -254,6 +255,8 @@ class Worker:
         self._pulse.hold(lease.seq, lease.captured_ns, lease.file)
         model = self._model
         try:
+            if self._answered_before(camera, lease, taken_ns):
+                return
             placement = camera.prepare(lease, model)
             held = placement is not None and not camera.shadow and self._gate.judges(camera.camera)
             if not held:
@@ -269,13 +272,9 @@ class Worker:
             judged = None
             if held and placement is not None:
                 judged = self._gate.judge(camera.camera, answer, outputs, placement)
-        except VedetteError as error:
+        except (VedetteError, MemoryError) as error:
             camera.reader.release()
             self._fail_frame(camera, lease, _fail_cause(error), str(error))
-            return
-        except MemoryError as error:
-            camera.reader.release()
-            self._fail_frame(camera, lease, FailCause.OUT_OF_MEMORY, str(error))
             return
         self._failures_in_a_row = 0
         answered_ns = time.monotonic_ns()
@@ -307,15 +306,59 @@ class Worker:
         waited_ns = cpu_wait_ns() - waited_ns if camera.shadow else 0
         asked = None if judged is None else judged.verdict.reason
         unsure = None if judged is None else judged.verdict.unsure
+        use, wrong = camera.noted(lease, answer, words_of(answer), answered_ns)
         tensor = placement is None
-        self._send(Answered(result, answered_ns, camera.shadow, waited_ns, tensor, told, asked, unsure))
+        self._send(
+            Answered(result, answered_ns, camera.shadow, waited_ns, tensor, told, asked, use, wrong, unsure)
+        )
         if judged is not None:  # the answer went first: copying a frame takes as long as a small model
             if asked is not None and not self._gate.offer(lease, result, judged):
                 self._send(Unasked(camera.camera, lease.seq))
             camera.reader.release()
 
+    def _answered_before(self, camera: Attachment, lease: Lease, taken_ns: int) -> bool:
+        """Give an earlier answer again, where the camera may and nothing has changed.
+
+        Raises:
+            FrameError: The frame cannot be used.
+        """
+        if camera.still is None or lease.frame_format.tensor:
+            return False
+        earlier = camera.still.look(camera.picture(lease), time.monotonic_ns())
+        if earlier is None:
+            return False
+        camera.reader.release()
+        answered_ns = time.monotonic_ns()
+        answer, model = earlier.answer, self._model
+        result = Result(
+            1,
+            camera.camera,
+            lease.seq,
+            lease.captured_ns,
+            model.ref,
+            model.task,
+            lease.file or UNSET,
+            answer.top,
+            answer.detections,
+            answer.tensors,
+            answer.confidence,
+            latency_ms=LatencyMs(
+                _ms(lease.published_ns - lease.captured_ns),
+                _ms(taken_ns - lease.published_ns),
+                _ms(answered_ns - taken_ns),
+                0.0,
+                0.0,
+                _ms(answered_ns - lease.captured_ns),
+            ),
+            reused_ms=_ms(lease.captured_ns - earlier.captured_ns),
+        )
+        self._send(Answered(result, answered_ns, use=Use.AGAIN))
+        return True
+
     def _fail_frame(self, camera: Attachment, lease: Lease, cause: FailCause, detail: str) -> None:
         tensor = lease.frame_format.tensor
+        if camera.still is not None:
+            camera.still.failed()
         self._fail(camera, lease.seq, lease.captured_ns, cause, detail, lease.file, tensor=tensor)
 
     def _fail(  # noqa: PLR0917 - the frame, then what became of it
@@ -376,8 +419,8 @@ def _too_large(message: Answered, size_bytes: int) -> Answered:
     return Answered(result, message.answered_ns, message.shadow, tensor=message.tensor)
 
 
-def _fail_cause(error: VedetteError) -> FailCause:
-    if isinstance(error, OutOfMemoryError):
+def _fail_cause(error: VedetteError | MemoryError) -> FailCause:
+    if isinstance(error, (OutOfMemoryError, MemoryError)):
         return FailCause.OUT_OF_MEMORY
     if isinstance(error, FrameError):
         return FailCause.BAD_OUTPUT if error.kind == "bad_output" else FailCause.DECODE

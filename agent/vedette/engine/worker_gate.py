@@ -106,7 +106,7 @@ class WorkerGate:
             evidence = Evidence(candidates=boxes, box_threshold=reader.threshold)
         else:
             evidence = Evidence()
-        verdict = self._gate.judge(camera, _words(answer), evidence, self._clock.monotonic_ns())
+        verdict = self._gate.judge(camera, words_of(answer), evidence, self._clock.monotonic_ns())
         return Judged(verdict, logits, candidates)
 
     def offer(self, lease: Lease, result: Result, judged: Judged) -> bool:
@@ -148,7 +148,7 @@ def close_all(fds: list[int]) -> None:
         os.close(fd)
 
 
-def _words(answer: Answer) -> str:
+def words_of(answer: Answer) -> str:
     """The answer as text that is equal for equal answers: the class, or how many of which objects."""
     if answer.top is not UNSET:
         return answer.top[0].label if answer.top else ""

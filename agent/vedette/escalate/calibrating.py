@@ -9,7 +9,14 @@ import numpy as np
 from vedette.escalate.audit_book import MAX_SAMPLES
 from vedette.escalate.audit_record import AuditSample, Drifted, Looked
 from vedette.gate.agreement import AgreementTally
-from vedette.gate.calibrate import AuditedBoxes, Calibration, Promise, calibrate_boxes, calibrate_classes
+from vedette.gate.calibrate import (
+    AuditedBoxes,
+    Calibration,
+    Promise,
+    calibrate_boxes,
+    calibrate_classes,
+    samples_needed,
+)
 from vedette.gate.confidence import score_of
 from vedette.gate.drift import Adwin, PageHinkley
 from vedette.gate.expected_error import expected_error
@@ -75,6 +82,11 @@ class ModelPromise:
         """Of what the box answers with the large model's answers; None before any audit."""
         return self.tally.estimate()
 
+    @property
+    def local_agreement(self) -> Agreement | None:
+        """Of the local answers alone with the large model's; None before any audit."""
+        return self.tally.local()
+
     def keeps(self, score: float, uncertainty: float) -> bool:
         """Whether an answer is trusted as things stand."""
         threshold = self.calibration.threshold
@@ -134,13 +146,12 @@ class ModelPromise:
 
     def _count(self, sample: AuditSample) -> None:
         self.tally.frame(corrected=not sample.kept)
-        if sample.kept:
-            self.tally.audit(agreed=sample.agreed, inclusion=sample.inclusion)
+        self.tally.audit(agreed=sample.agreed, inclusion=sample.inclusion, kept=sample.kept)
 
     def _needed(self) -> int:
         if self._policy.threshold is not None or not self._usable:
             return 0
-        return self.promise.of_look(self.book.looks + 1).needed
+        return samples_needed(self.promise.of_look(self.book.looks + 1))
 
     def _unknown(self) -> Calibration:
         """What holds before enough is known."""

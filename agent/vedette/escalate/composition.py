@@ -72,7 +72,8 @@ def build_client(config: EscalationConfig, key: str, clock: Clock) -> CloudClien
     http = CloudHttp(config.url, clock, key=key, ca=config.ca, max_answer_bytes=config.max_answer)
     if config.provider == "openai":
         return OpenAiChatClient(http, config.model, box_format=config.box_format)
-    return OpenInferenceClient(http, config.model, input_name=config.input_name)
+    binary = config.tensors == "binary"
+    return OpenInferenceClient(http, config.model, input_name=config.input_name, binary=binary)
 
 
 def compose(spec: EscalatorSpec, config: EscalationConfig, key: str, outgoing: Outgoing) -> Composed:

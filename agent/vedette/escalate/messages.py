@@ -94,8 +94,10 @@ class Promise(msgspec.Struct, frozen=True):
     """What is promised and what really holds.
 
     `epsilon` is what was asked for. `unmet_share` of the last hour's frames were unsure and got no answer of
-    the large model, so that `held_epsilon` = epsilon + unmet_share is what holds; 1 where nothing does. `agreement` is the unbiased estimate of how
-    often what this box answers agrees with the large model, with its Wilson interval; None before any audit.
+    the large model, so that `held_epsilon` = epsilon + unmet_share is what holds; 1 where nothing does.
+    `agreement` is the unbiased estimate of how often what this box answers, with corrections, agrees with the
+    large model, and `local_agreement` that of the local answers alone, both with Wilson intervals; None
+    before any audit.
     """
 
     guarantee: str = "none"
@@ -111,6 +113,7 @@ class Promise(msgspec.Struct, frozen=True):
     agreement: float | None = None
     agreement_low: float | None = None
     agreement_high: float | None = None
+    local_agreement: tuple[float, float, float] | None = None
 
 
 class EscalatorFigures(msgspec.Struct, frozen=True, tag=True):

@@ -6,6 +6,7 @@ are those of Triton's own client. Nothing of a reply is believed: lengths, count
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import struct
@@ -46,6 +47,18 @@ class _Output(msgspec.Struct, frozen=True):
 
 class _Reply(msgspec.Struct, frozen=True):
     outputs: tuple[_Output, ...]
+
+
+def build_json_request(jpeg: bytes, input_name: str, outputs: tuple[str, ...]) -> bytes:
+    """The same for servers without the binary extension, such as MLServer: JSON, the picture in base64."""
+    picture = {
+        "name": input_name,
+        "shape": [1],
+        "datatype": "BYTES",
+        "parameters": {"content_type": "base64"},
+        "data": [base64.b64encode(jpeg).decode()],
+    }
+    return msgspec.json.encode({"inputs": [picture], "outputs": [{"name": name} for name in outputs]})
 
 
 def build_request(jpeg: bytes, input_name: str, outputs: Sequence[str]) -> tuple[int, bytes]:

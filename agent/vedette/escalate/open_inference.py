@@ -8,7 +8,7 @@ from urllib.parse import quote
 import numpy as np
 
 from vedette.errors import BadInputError
-from vedette.escalate.oip_reply import LENGTH_HEADER, build_request, parse_reply
+from vedette.escalate.oip_reply import LENGTH_HEADER, build_json_request, build_request, parse_reply
 from vedette.escalate.port import CloudAnswer, CloudBox, CloudError, Usage
 from vedette.escalate.retry_after import retry_after_s
 from vedette.escalate.status import meaning_of
@@ -40,8 +40,19 @@ class OpenInferenceClient:
     4], pixels).
     """
 
-    def __init__(self, http: CloudHttp, model: str, *, input_name: str = "image") -> None:
+    def __init__(
+        self, http: CloudHttp, model: str, *, input_name: str = "image", binary: bool = True
+    ) -> None:
+        """Prepare to ask.
+
+        Args:
+            http: The way to the server.
+            model: Its name there.
+            input_name: Of the input that takes a picture file.
+            binary: By the protocol's binary extension; else everything is JSON, the picture in base64.
+        """
         self._http = http
+        self._binary = binary
         self._model = model
         self._path = f"/v2/models/{quote(model, safe='')}/infer"
         self._input_name = input_name
@@ -49,12 +60,14 @@ class OpenInferenceClient:
     def ask(self, question: Question, deadline_s: float) -> CloudAnswer:
         """See `CloudClient`."""
         names = ("labels", "scores", "boxes") if question.task is Task.DETECT else ("labels", "scores")
-        json_bytes, body = build_request(question.jpeg, self._input_name, names)
-        headers = {
-            "Content-Type": "application/octet-stream",
-            "Inference-Header-Content-Length": str(json_bytes),
-            "X-Request-Id": question.request_id,
-        }
+        headers = {"X-Request-Id": question.request_id}
+        if self._binary:
+            json_bytes, body = build_request(question.jpeg, self._input_name, names)
+            headers["Content-Type"] = "application/octet-stream"
+            headers["Inference-Header-Content-Length"] = str(json_bytes)
+        else:
+            body = build_json_request(question.jpeg, self._input_name, names)
+            headers["Content-Type"] = "application/json"
         reply = self._http.post(self._path, body, headers, deadline_s)
         meaning = meaning_of(reply.status, reply.headers, reply.body)
         if meaning is not None:

@@ -203,7 +203,7 @@ class Service:
         promise = self._promise
         if promise is None or why_off(promise, self._config):
             return Promise()
-        found, agreement = promise.calibration, promise.agreement
+        found, agreement, local = promise.calibration, promise.agreement, promise.local_agreement
         promised = self._config.policy.threshold is None
         return Promise(
             guarantee=found.guarantee.value if found.mode is GateMode.CALIBRATED else Guarantee.NONE.value,
@@ -218,6 +218,7 @@ class Service:
             agreement=None if agreement is None else agreement.share,
             agreement_low=None if agreement is None else agreement.low,
             agreement_high=None if agreement is None else agreement.high,
+            local_agreement=None if local is None else (local.share, local.low, local.high),
         )
 
     def _faults(self) -> str:

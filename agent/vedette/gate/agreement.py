@@ -31,14 +31,16 @@ class AgreementTally:
         self._weight_squared = 0.0
         self._agreed = 0.0
         self._audits = 0
+        self._all_weight = self._all_weight_squared = self._all_agreed = 0.0
+        self._all_audits = 0
 
     def frame(self, *, corrected: bool) -> None:
         """A frame was answered; `corrected`: by the large model in the end, so that they agree."""
         self._frames += 1
         self._corrected += corrected
 
-    def audit(self, *, agreed: bool, inclusion: float) -> None:
-        """An audit of a frame that was, or would have been, kept locally.
+    def audit(self, *, agreed: bool, inclusion: float, kept: bool = True) -> None:
+        """An audit came back; `kept`: the frame was, or would have been, answered locally in the end.
 
         Raises:
             ValueError: It could not have been drawn.
@@ -46,10 +48,25 @@ class AgreementTally:
         if not 0.0 < inclusion <= 1.0:
             raise ValueError(f"an audit drawn with probability {inclusion}")
         weight = 1.0 / inclusion
+        self._all_weight += weight
+        self._all_weight_squared += weight * weight
+        self._all_agreed += weight * agreed
+        self._all_audits += 1
+        if not kept:
+            return
         self._weight += weight
         self._weight_squared += weight * weight
         self._agreed += weight * agreed
         self._audits += 1
+
+    def local(self) -> Agreement | None:
+        """Of the local answers alone, whether they were kept or not; None before any audit."""
+        if not self._all_audits:
+            return None
+        effective = self._all_weight**2 / self._all_weight_squared
+        share = self._all_agreed / self._all_weight
+        low, high = wilson_interval(share * effective, effective)
+        return Agreement(share, low, high, self._all_audits)
 
     def estimate(self) -> Agreement | None:
         """Of what the box answers; None before any audit.
@@ -64,8 +81,3 @@ class AgreementTally:
         away = self._corrected / self._frames if self._frames else 0.0
         share, low, high = (away + (1.0 - away) * value for value in (kept, low, high))
         return Agreement(share, low, high, self._audits)
-
-
-def held_epsilon(epsilon: float, unmet_share: float) -> float:
-    """What is left of a promise: it does not cover unsure frames that the large model did not answer."""
-    return min(1.0, epsilon + unmet_share)

@@ -7,6 +7,7 @@ epsilon" grows rich with a chance of at most delta if it is.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -16,16 +17,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # Expected errors of a picture: none at all, then 3 % apart.
+_SEED = 20_240  # fixed: equal samples give equal thresholds
 LEVELS = np.concatenate(([0.0], np.geomspace(1e-3, 100.0, 400)))
-# Any order will do that was fixed before the losses were seen; the same one each time makes results repeat.
-_SHUFFLE_SEED = 20_240_601
 
 
 def mean_is_at_most(losses: NDArray[Any], epsilon: float, delta: float) -> bool:
     """Whether the samples prove that the mean loss is at most `epsilon`, with probability 1 - `delta`.
 
     Args:
-        losses: (samples,), each 0 to 1, in an order that has nothing to do with their values.
+        losses: (samples,), each 0 to 1, in any order: they are shuffled, since bets that see the good days
+            first grow rich on them, whatever comes after.
         epsilon: Above 0, below 1.
         delta: The chance of being wrong.
     """
@@ -33,6 +34,7 @@ def mean_is_at_most(losses: NDArray[Any], epsilon: float, delta: float) -> bool:
     count = values.size
     if not count:
         return False
+    values = values[_shuffle(count)]
     seen = np.arange(1, count + 1)
     means = (0.5 + np.cumsum(values)) / (seen + 1)
     variances = (0.25 + np.cumsum((values - means) ** 2)) / (seen + 1)
@@ -40,6 +42,11 @@ def mean_is_at_most(losses: NDArray[Any], epsilon: float, delta: float) -> bool:
     stakes = np.minimum(1.0, np.sqrt(2 * math.log(1 / delta) / (count * before)))
     wealth = np.cumsum(np.log1p(-stakes * (values - epsilon)))
     return bool(wealth.max() > math.log(1 / delta))
+
+
+@functools.lru_cache(maxsize=4)
+def _shuffle(count: int) -> NDArray[np.intp]:
+    return np.random.default_rng(_SEED).permutation(count)
 
 
 def error_threshold(
@@ -51,9 +58,6 @@ def error_threshold(
     Bisection would be quicker, but a bet's gain need not fall as losses grow: it could step over a level
     that fails, and the promise would be broken more often than `delta`.
 
-    A bet believes that the order of the samples says nothing of their losses. Audits come in the order of
-    time, in which the world may have changed, so they are shuffled before anybody bets.
-
     Args:
         uncertainties: (samples,), what the gate ranks by.
         losses: (samples,), 0 to 1, of answering locally; in any order.
@@ -63,9 +67,7 @@ def error_threshold(
     Returns:
         One of LEVELS; None where not even keeping the surest frame can be promised.
     """
-    shuffled = np.random.default_rng(_SHUFFLE_SEED).permutation(len(losses))
-    uncertainties = np.asarray(uncertainties, np.float64)[shuffled]
-    losses = np.asarray(losses, np.float64)[shuffled]
+    uncertainties = np.asarray(uncertainties, np.float64)
     kept_at = np.searchsorted(np.sort(uncertainties), LEVELS, side="right")
     found, kept_before = None, -1
     for level, kept in zip(LEVELS, kept_at, strict=True):

@@ -18,7 +18,7 @@ from vedette.gate.binomial import least_samples
 from vedette.gate.confidence import fit_temperature, scores_of
 from vedette.gate.expected_error import expected_error, fit_platt
 from vedette.gate.setting import GateMode, Platt, Score
-from vedette.gate.thresholds import agreement_threshold, least_selective_samples, selective_threshold
+from vedette.gate.thresholds import agreement_threshold, selective_threshold
 from vedette.wire.escalation import Guarantee
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 LEAST_FITTED = 100
 MOST_FITTED = 500
+SELECTIVE_FACTOR = 1.6
 
 
 class Promise(NamedTuple):
@@ -49,12 +50,6 @@ class Promise(NamedTuple):
         if number < 1:
             raise ValueError(f"look {number}; the first one is 1")
         return self._replace(delta=self.delta * 6.0 / (math.pi * number) ** 2)
-
-    @property
-    def needed(self) -> int:
-        """Fewer samples than this prove nothing, even without a single error among them."""
-        least = least_selective_samples if self.selective else least_samples
-        return least(self.epsilon, self.delta)
 
 
 class Calibration(NamedTuple):
@@ -80,6 +75,16 @@ class AuditedBoxes(NamedTuple):
     loss: float
 
 
+def samples_needed(promise: Promise) -> int:
+    """How many audits a threshold can rest on at the least.
+
+    A selective promise is proven on those alone that are kept, strictest first, and the first test has some
+    errors to bear: with fewer than 1.6 times the least it would most often prove nothing.
+    """
+    least = least_samples(promise.epsilon, promise.delta)
+    return math.ceil(SELECTIVE_FACTOR * least) if promise.selective else least
+
+
 def calibrate_classes(
     logits: NDArray[Any],
     local: NDArray[Any],
@@ -100,7 +105,7 @@ def calibrate_classes(
         score: What stands for confidence.
     """
     chosen = _first_of_each(scenes)
-    needed = promise.needed
+    needed = samples_needed(promise)
     fitted, held = _split(chosen, needed)
     temperature = fit_temperature(logits[fitted], cloud[fitted]) if fitted.size else 1.0
     find = selective_threshold if promise.selective else agreement_threshold
@@ -141,7 +146,7 @@ def calibrate_boxes(
     """
     if promise.selective:
         raise ValueError("detectors have no selective promise")
-    needed = promise.needed
+    needed = samples_needed(promise)
     fitted, held = _split(_first_of_each(scenes), needed)
     boxes = [box for index in fitted for box in audited[index].candidates]
     platt = Platt()

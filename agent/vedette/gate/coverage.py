@@ -1,4 +1,4 @@
-"""How much of the stream a promise does not cover. Pure.
+"""How much of the stream a promise does not cover, and what is left of it. Pure, and without NumPy.
 
 A threshold promises that few of the answers that are kept differ from the large model's. It counts on the
 large model's answer for all others. An unsure frame that did not get one, for whatever cause, may be wrong,
@@ -11,6 +11,11 @@ from collections import deque
 
 PIECE_NS = 60 * 1_000_000_000
 PIECES = 60
+
+
+def held_epsilon(epsilon: float, unmet_share: float) -> float:
+    """What is left of a promise: it does not cover unsure frames that the large model did not answer."""
+    return min(1.0, epsilon + unmet_share)
 
 
 class Coverage:

@@ -9,11 +9,12 @@ overlooks 55 %, dHash 95 %).
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
+
+from vedette.gate.reuse_rules import Change
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,16 +25,6 @@ LEAST_BLOB = 10
 SUDDEN_SHARE = 0.8
 # At this many rows of a frame of 480 the smallest object that is found reliably covers 10 x 10 pixels.
 LEAST_OBJECT_SHARE = 0.1
-
-
-class Change(str, Enum):
-    """What the gate sees."""
-
-    FIRST = "first"  # there is nothing to compare with
-    NONE = "none"
-    SOMETHING = "something"  # a blob that is large enough to be an object
-    LIGHT = "light"  # nearly everything: a lamp, infra-red, a camera that turned
-    SIZE = "size"  # the camera gives another format
 
 
 class FrameGate:

@@ -128,7 +128,7 @@ class Gate:
         return None
 
     def refund(self, camera: str, verdict: Verdict) -> None:
-        """The frame could not be handed over after all: its token is free again, its scene not asked about."""
+        """The frame could not be handed over after all: its token is free again, its scene is news."""
         self._scenes.forget(camera)
         if verdict.reason is Reason.AUDIT:
             self._audit_tokens += 1

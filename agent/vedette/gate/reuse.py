@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from vedette.gate.binomial import wilson_interval
-from vedette.gate.frame_gate import Change
+from vedette.gate.reuse_rules import Change, Use
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-
-class Use(str, Enum):
-    """What becomes of a frame."""
-
-    AGAIN = "again"  # the earlier answer is given
-    ANEW = "anew"  # the model answers it
-    CHECK = "check"  # nothing changed, and the model answers it to see whether the earlier answer was right
-
-
-class ReuseRules(NamedTuple):
-    """`max_age_s` is how old an answer may be; `check_share` of the frames that would get it are answered."""
-
-    max_age_s: float
-    check_share: float = 0.01
+    from vedette.gate.reuse_rules import ReuseRules
 
 
 class ReuseFigures(NamedTuple):
@@ -77,6 +63,11 @@ class Reuse:
     def failed(self) -> None:
         """The model gave no answer: there is none to give again."""
         self._answered_ns = None
+
+    @property
+    def wrong(self) -> int:
+        """Checks whose answer had changed."""
+        return self._wrong
 
     def figures(self) -> ReuseFigures:
         """Counts so far."""

@@ -82,7 +82,10 @@ class Camera:
         self.control: Channel[FromSource] | None = None
         self.restarts = restarts
         self._paused = False
-        self._ending_by_ns = 0  # of a child that was told to end, because the camera was paused
+        self._ending_by_ns = 0  # of a child that was told to end, because the camera was paused or changed
+        self._next_plan: CameraPlan | None = None
+        self.seat_stale = False  # the worker knows another priority or age budget
+        self._removed = False
         self._clock = clock
         self._budget = budget
         self._say = say
@@ -133,6 +136,41 @@ class Camera:
         self._paused, self.fault = False, ""
         if self.state is CameraState.PAUSED:
             self.state, self._start_at_ns = CameraState.WAITING, self._clock.monotonic_ns()
+
+    def replan(self, plan: CameraPlan) -> None:
+        """Go on by another plan: this source ends and another begins; sequence numbers and counts go on."""
+        self._next_plan = plan
+        self._end_source()
+
+    def remove(self) -> None:
+        """Let the source end for good; frames that it gave are answered."""
+        self._next_plan, self._removed = None, True
+        self._end_source()
+
+    def readmit(self, plan: CameraPlan) -> None:
+        """It was removed, and is back."""
+        self._removed = False
+        self.replan(plan)
+
+    def _end_source(self) -> None:
+        if self.child is None:
+            self._source_ended()
+        elif not self._ending_by_ns:
+            self._ending_by_ns = self._clock.monotonic_ns() + round(PAUSE_WAIT_S * 1e9)
+            self.stop()
+
+    def _source_ended(self) -> None:
+        """The source was told to end, and has."""
+        self._ending_by_ns = 0
+        self._start_at_ns = self._clock.monotonic_ns()
+        if self._removed:
+            self.state, self.fault = CameraState.ENDED, "removed from the configuration"
+            return
+        if self._next_plan is not None:
+            self.plan, self._next_plan = self._next_plan, None
+            self.seat_stale = True
+            self.info, self.error, self.fault = None, None, ""
+        self.state = CameraState.PAUSED if self._paused else CameraState.WAITING
 
     def tick(self, *, worker_ready: bool) -> None:
         """Start, hold or kill the source as its state and the time say."""
@@ -239,7 +277,7 @@ class Camera:
     def _give_ring(self, now_ns: int) -> None:
         """Lend the child a ring that is large enough; the old one must be read out first when lossless."""
         ring = self.ring
-        if ring is not None and ring.geometry.slot_bytes < self._wanted_bytes:
+        if ring is not None and not self._fits(ring):
             if not self.live and ring.head != ring.taken:
                 return
             ring = None
@@ -256,6 +294,12 @@ class Camera:
             self.first_lent_ns = self.first_lent_ns or now_ns
             self._child_has_ring = True
             self.state, self.fault = CameraState.RUNNING, ""
+
+    def _fits(self, ring: Ring) -> bool:
+        """Whether a ring will do for what the source wants, and is what the plan says."""
+        have, want = ring.geometry, self._geometry()
+        same = (have.slots, have.newest_wins) == (want.slots, want.newest_wins)
+        return same and have.slot_bytes >= want.slot_bytes
 
     def tell(self, message: ToSource | ToDoor, fds: Sequence[int] = ()) -> bool:
         """Send to the child; False when it cannot be told, because it is gone or does not listen."""
@@ -300,10 +344,8 @@ class Camera:
         words = self.child.last_words() if self.child is not None else ""
         self._close_child()
         farewell = self._farewell
-        if self._ending_by_ns and self.error is None:
-            self._ending_by_ns = 0
-            self.state = CameraState.PAUSED if self._paused else CameraState.WAITING
-            self._start_at_ns = self._clock.monotonic_ns()
+        if self._ending_by_ns and (self.error is None or self._next_plan is not None or self._removed):
+            self._source_ended()
             return
         if isinstance(farewell, Ended) and self.plan.door is None:
             self.state = CameraState.ENDED

@@ -30,6 +30,7 @@ from vedette.engine.messages import WorkerSpec
 from vedette.engine.port import OnFallback
 from vedette.engine.threads import granted_threads
 from vedette.errors import ConfigError, UnavailableError
+from vedette.gate.reuse_rules import ReuseRules
 from vedette.runtime.answers import Answers
 from vedette.runtime.daemon import Daemon
 from vedette.runtime.linking_surroundings import Surroundings
@@ -192,14 +193,16 @@ def camera_plan(name: str, camera: CameraConfig) -> CameraPlan:
         priority=camera.priority,
         max_age_ms=camera.max_age_ms,
         slots=camera.slots,
+        reuse=None if camera.reuse is None else ReuseRules(camera.reuse.max_age_s, camera.reuse.check_share),
     )
 
 
 class Agent(NamedTuple):
-    """What was put together; `updates` is None where none are configured."""
+    """What was put together; `updates` and `linked` are None where none are configured."""
 
     daemon: Daemon
     updates: Updates | None
+    linked: Linked | None
 
 
 def build_agent(
@@ -247,7 +250,7 @@ def build_agent(
         if plan.link is None
         else _join_link(plan, Surroundings(daemon, desk, updates, complete, clock, log), blocks)
     )
-    agent = Agent(daemon, updates)
+    agent = Agent(daemon, updates, linked)
     if plan.control_socket is not None:
         _open_control(plan.control_socket, daemon, Answers(clock, daemon, desk, updates, complete), say)
     return agent

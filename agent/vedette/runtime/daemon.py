@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from vedette.clock import Clock
     from vedette.errors import VedetteError
     from vedette.runtime.child import Child
-    from vedette.runtime.plan import RunPlan
+    from vedette.runtime.plan import CameraPlan, RunPlan
+    from vedette.runtime.reload import Differences
     from vedette.runtime.sinks import Sink
     from vedette.runtime.worker_process import WorkerProcess
 
@@ -141,10 +142,13 @@ class Daemon:
             escalations=self.escalations,
         )
         budget = RingBudget(plan.ring_memory_bytes)
-        self.cameras = [
-            Camera(camera, clock=clock, restarts=Restarts(plan.restart, clock, rng), budget=budget, say=say)
-            for camera in plan.cameras
-        ]
+
+        def make_camera(camera: CameraPlan) -> Camera:
+            restarts = Restarts(plan.restart, clock, rng)
+            return Camera(camera, clock=clock, restarts=restarts, budget=budget, say=say)
+
+        self._make_camera = make_camera
+        self.cameras = [make_camera(camera) for camera in plan.cameras]
         door = next((camera for camera in self.cameras if camera.plan.door is not None), None)
         self.door = None if door is None else Door(door, clock=clock, results=self.results)
         self.generation = Generation(
@@ -177,6 +181,25 @@ class Daemon:
         )
         self._outlives_model = plan.outlives_model
         self.companions: list[Companion] = []
+
+    def take_over(self, changes: Differences) -> None:
+        """Carry out what another configuration changes; cameras that it leaves alone notice nothing."""
+        known = {camera.name: camera for camera in self.cameras}
+        for plan in changes.changed:
+            known[plan.name].replan(plan)
+        for name in changes.removed:
+            known[name].remove()
+        for plan in changes.added:
+            camera = known.get(plan.name)
+            if camera is not None:  # it was removed earlier; its counts go on
+                camera.readmit(plan)
+                continue
+            self.ledger.add(plan.name)
+            self.meter.add(plan.name)
+            self.cameras.append(self._make_camera(plan))
+        if changes.escalation is not None and self.escalator is not None:
+            self.results.escalations_by(changes.escalation)
+            self.escalator.take_over(changes.escalation)
 
     def wake(self) -> None:
         """Have the next tick now; any thread may call."""

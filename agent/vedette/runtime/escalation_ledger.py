@@ -52,15 +52,13 @@ class _Account:
 
 
 class EscalationLedger:
-    """One thread owns it; times are monotonic nanoseconds."""
+    """One thread owns it; times are monotonic nanoseconds.
 
-    def __init__(self, *, patience_ns: int) -> None:
-        """Begin.
+    After `patience_ns` without an outcome there will be none.
+    """
 
-        Args:
-            patience_ns: After this long without an outcome there will be none.
-        """
-        self._patience_ns = patience_ns
+    def __init__(self, *, patience_ns: int = 60_000_000_000) -> None:
+        self.patience_ns = patience_ns
         self._open: OrderedDict[tuple[str, int], _Open] = OrderedDict()
         self._open_bytes = 0
         self._accounts: dict[str, _Account] = {}
@@ -142,7 +140,7 @@ class EscalationLedger:
         ended: list[Ending] = []
         while self._open:
             key, oldest = next(iter(self._open.items()))
-            if now_ns - oldest.opened_ns < self._patience_ns:
+            if now_ns - oldest.opened_ns < self.patience_ns:
                 break
             ended.append(self._stop(key, now_ns))
         return ended
@@ -162,7 +160,7 @@ class EscalationLedger:
         """When `released` or `overdue` has something next; None: not before something is opened."""
         if not self._open:
             return None
-        first_ns = next(iter(self._open.values())).opened_ns + self._patience_ns
+        first_ns = next(iter(self._open.values())).opened_ns + self.patience_ns
         held = [one.held_until_ns for one in self._open.values() if one.held_until_ns is not None]
         return min([first_ns, *held])
 

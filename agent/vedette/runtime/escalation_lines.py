@@ -27,18 +27,23 @@ class EscalationLines:
     """Decides which line is written when; counts may be read by any thread."""
 
     def __init__(self, plan: EscalationPlan, clock: Clock) -> None:
-        config = plan.config
-        deadline_ns = round(config.deadline_ms * 1e6)
         self._clock = clock
-        self._hold_ns = deadline_ns if config.hold else None
-        self._never_held = frozenset(config.urgent)
-        self._ledger = EscalationLedger(patience_ns=deadline_ns + round(GRACE_S * 1e9))
+        self._ledger = EscalationLedger()
+        self.use(plan)
         self._lock = threading.Lock()
         self._asking = False
         self._counts: dict[str, EscalationCounts] = {}
         self._unmet_share = 0.0
         self._share_due_ns = 0
         self._due_ns: int | None = None
+
+    def use(self, plan: EscalationPlan) -> None:
+        """Go by this from now on."""
+        config = plan.config
+        deadline_ns = round(config.deadline_ms * 1e6)
+        self._hold_ns = deadline_ns if config.hold else None
+        self._never_held = frozenset(config.urgent)
+        self._ledger.patience_ns = deadline_ns + round(GRACE_S * 1e9)
 
     def counts(self) -> dict[str, EscalationCounts]:
         """Of each camera, as of the last change."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from vedette.api.messages import EscalationStatus
-from vedette.gate.agreement import held_epsilon
+from vedette.gate.coverage import held_epsilon
 from vedette.telemetry.escalation_window import total
 from vedette.wire.telemetry import EscalationFigures
 
@@ -55,10 +55,20 @@ def describe_escalation(daemon: Daemon) -> EscalationStatus | None:
 
 
 def as_it_holds(promise: Promise, unmet_share: float) -> Promise:
-    """A promise less what it does not cover; where nothing is promised, anything may differ."""
-    promised = promise.guarantee != "none"
-    holds = held_epsilon(promise.epsilon, unmet_share) if promised else 1.0
-    return replace(promise, unmet_share=unmet_share, held_epsilon=holds if promise.epsilon else 0.0)
+    """The promise and the agreement less what they do not cover: unsure frames that nobody answered.
+
+    Each of them counts as wrong, in the promise and in the agreement's lower end: what else it was, nobody
+    knows. Where nothing is promised, anything may differ.
+    """
+    holds = held_epsilon(promise.epsilon, unmet_share) if promise.guarantee != "none" else 1.0
+    agreement, low = promise.agreement, promise.agreement_low
+    return replace(
+        promise,
+        unmet_share=unmet_share,
+        held_epsilon=holds if promise.epsilon else 0.0,
+        agreement=None if agreement is None else max(0.0, agreement - unmet_share),
+        agreement_low=None if low is None else max(0.0, low - unmet_share),
+    )
 
 
 def as_figures(figures: EscalatorFigures, cameras: Mapping[str, EscalationCounts]) -> EscalationFigures:
@@ -68,6 +78,7 @@ def as_figures(figures: EscalatorFigures, cameras: Mapping[str, EscalationCounts
         for word, count in counts.outcomes.items():
             outcomes[word] = outcomes.get(word, 0) + count
     promise, spend = figures.promise, figures.spend
+    local = promise.local_agreement
     return EscalationFigures(
         outcomes={word[:_MAX_WORD]: total(count) for word, count in sorted(outcomes.items())},
         escalated=total(sum(counts.escalated for counts in cameras.values())),
@@ -82,6 +93,9 @@ def as_figures(figures: EscalatorFigures, cameras: Mapping[str, EscalationCounts
         epsilon=promise.epsilon,
         held_epsilon=round(promise.held_epsilon, 5),
         agreement=_agreement(promise),
+        local_agreement=None
+        if local is None
+        else (round(local[0], 5), round(local[1], 5), round(local[2], 5)),
         calls_day=spend.calls_day,
         money_day=round(spend.money_day, 6),
         rtt_ms=(round(figures.rtt_p50_ms, 1), round(figures.rtt_p90_ms, 1)),

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 ASKING_MODULE = "vedette.escalate.child"
 READY_WITHIN_S = 60.0
+REPLACED_WITHIN_S = 3.0
 # One that served this long has proved that the last death was no habit.
 PROVED_GOOD_S = 30.0
 # The asking process copies a case out in about a millisecond; more slots only hide that it does not.
@@ -87,10 +88,8 @@ class Escalator:
         results: ResultsThread,
         say: Callable[[str], None],
     ) -> None:
-        quiet = (*plan.config.quiet, DOOR)  # what somebody asked at the HTTP door is his affair
-        config = msgspec.structs.replace(plan.config, quiet=quiet)
-        self._quiet = frozenset(quiet)
-        self._spec, self._begin = begin(config, state_dir=plan.state_dir, device=plan.device, site=plan.site)
+        self._replaced = False
+        self._use(plan)
         self._clock = clock
         self._budget = budget
         self._results = results
@@ -99,7 +98,6 @@ class Escalator:
         self.state = AskingState.RESTING
         self.child: Child | None = None
         self.control: Channel[FromEscalator] | None = None
-        self.model = f"{config.model} at {redact_url(config.url)}"
         self._figures = EscalatorFigures()
         self._before = EscalatorFigures()
         self.on_event: Callable[[EscalatorEvent], None] | None = None
@@ -110,6 +108,24 @@ class Escalator:
         self._setting: GateSetting | None = None
         self._set: tuple[WorkerProcess, int] | None = None
         self._no_room_until_ns = 0
+        self._stop_by_ns = 0
+
+    def _use(self, plan: EscalationPlan) -> None:
+        quiet = (*plan.config.quiet, DOOR)  # what somebody asked at the HTTP door is his affair
+        config = msgspec.structs.replace(plan.config, quiet=quiet)
+        self.quiet = frozenset(quiet)
+        self.model = f"{config.model} at {redact_url(config.url)}"
+        self._spec, self._begin = begin(config, state_dir=plan.state_dir, device=plan.device, site=plan.site)
+
+    def take_over(self, plan: EscalationPlan) -> None:
+        """Ask by another plan: this process puts down what it has, and another one begins."""
+        self._use(plan)
+        if self.child is None:
+            self._start_at_ns = self._clock.monotonic_ns()
+            return
+        self._replaced = True
+        self._stop_by_ns = self._clock.monotonic_ns() + round(REPLACED_WITHIN_S * 1e9)
+        self.stop()
 
     @property
     def totals(self) -> EscalatorFigures:
@@ -126,6 +142,10 @@ class Escalator:
             if self.child is not None and now_ns - self._since_ns > READY_WITHIN_S * 1e9:
                 self.fault = f"it was not ready within {READY_WITHIN_S:.0f} s"
                 self.child.kill()
+        elif self._replaced:
+            if self.child is not None and now_ns > self._stop_by_ns:
+                self.child.kill()
+            return
         elif now_ns - self._since_ns > PROVED_GOOD_S * 1e9:
             self.restarts.proved_good()
         worker = generation.worker if generation.serving and not generation.paused else None
@@ -162,6 +182,10 @@ class Escalator:
         words = "" if self.child is None else self.child.last_words()
         text = self.fault or describe_exit(status)
         self._forget()
+        if self._replaced:
+            self._replaced, self.state = False, AskingState.RESTING
+            self._start_at_ns = self._clock.monotonic_ns()
+            return
         self._try_again(f"{text}: {words}" if words else text, status=status)
 
     def _forget(self) -> None:
@@ -223,7 +247,7 @@ class Escalator:
             (
                 camera.ring.geometry.slot_bytes
                 for camera in cameras
-                if camera.ring is not None and camera.name not in self._quiet
+                if camera.ring is not None and camera.name not in self.quiet
             ),
             default=0,
         )

@@ -85,6 +85,10 @@ class Figures:
             box=self._box(status, {role: own for role, own in found.items() if not role.startswith(_SOURCE)}),
             in_flight={camera.camera: camera.in_flight for camera in status.cameras},
             source_restarts={camera.camera: camera.source_restarts for camera in status.cameras},
+            reuse={
+                camera.camera: (camera.reused, camera.checks, camera.checks_wrong)
+                for camera in status.cameras
+            },
             sources={role[cut:]: own for role, own in found.items() if role.startswith(_SOURCE)},
         )
 

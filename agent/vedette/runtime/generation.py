@@ -162,7 +162,7 @@ class Generation:
             return
         for camera in cameras:
             ring = camera.ring
-            if ring is None or worker.seats.get(camera.name) is ring:
+            if ring is None or (worker.seats.get(camera.name) is ring and not camera.seat_stale):
                 continue
             first = camera.name not in worker.seats
             if first and camera.live and ring.head > 0:
@@ -270,9 +270,11 @@ def seat_live(worker: WorkerProcess, camera: Camera, ring: Ring) -> bool:
         LIVE_SEAT,
         camera.plan.priority,
         camera.plan.max_age_ns(live=camera.live),
+        reuse=camera.plan.reuse,
     )
     if not worker.attach(attach, ring):
         return False
+    camera.seat_stale = False
     camera.drop_retired_rings()
     return True
 

@@ -60,6 +60,7 @@ class Linked(NamedTuple):
 
     link: DeviceLink
     observer: Observer
+    telemetry: TelemetryDuty
 
     def tick(self, daemon: Daemon, now_ns: int) -> None:
         """See what happened; on the supervisor's thread."""
@@ -169,12 +170,13 @@ class _Joining:
             around.updates, serving=self._serving, labels=self._mine.labels, now=self._now, clock=around.clock
         )
         link = self._link(state, paused)
+        telemetry = self._telemetry(link)
         observer = Observer(link, wake=lambda: thread.wake(), say=around.log.say)  # noqa: PLW0108 - made below
         custody = self._follow_updates(link, observer)
         thread = ReportThread(
             [
                 EventsDuty(observer, custody, state, link),
-                self._telemetry(link),
+                telemetry,
                 LinkDuty(link, around.log.say),
             ],
             daemon=around.daemon,
@@ -191,7 +193,7 @@ class _Joining:
             around.daemon.escalator.on_event = partial(_tell_escalation, observer)
         if self._blocks is not None:
             self._blocks.link = link
-        return Linked(link, observer)
+        return Linked(link, observer, telemetry)
 
     def _link(self, state: ReportedState, paused: PausedCameras) -> DeviceLink:
         mqtt, around = self._mine.mqtt, self._around

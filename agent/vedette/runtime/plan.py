@@ -11,6 +11,7 @@ from vedette.api.door_messages import DOOR, DoorSpec
 from vedette.config.escalation import EscalationConfig
 from vedette.config.link import MqttConfig, TelemetryConfig
 from vedette.engine.messages import WorkerSpec
+from vedette.gate.reuse_rules import ReuseRules
 from vedette.source.port import SourceSpec
 
 LIVE_AGE_MS = 500.0
@@ -36,6 +37,7 @@ class CameraPlan(msgspec.Struct, frozen=True):
     priority: int = 1
     max_age_ms: float | Literal["auto"] | None = "auto"
     slots: int = 4
+    reuse: ReuseRules | None = None
     door: DoorSpec | None = None
 
     @property

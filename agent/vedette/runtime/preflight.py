@@ -17,7 +17,7 @@ from vedette.wire.bundle import Task
 from vedette.wire.pixels import describe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from vedette.config.agent import AgentConfig
     from vedette.config.camera import CameraConfig
@@ -30,19 +30,10 @@ MAX_SPEC_BYTES = 1 << 20
 FROM_FILES = frozenset({"rawvideo", "y4m", "mjpeg", "pictures", "file"})
 
 
-def check_on_this_box(config: AgentConfig, text: str) -> None:
-    """Look whether what the configuration names is here; `text` tells the lines.
-
-    Raises:
-        ConfigError: `problems` holds every one found.
-    """
+def placed(faults: Iterable[tuple[KeyPath, str]], text: str) -> list[str]:
+    """Faults as people read them, with their lines in `text`."""
     lines = line_index(text)
-    problems = [
-        f"line {lines.get(path, 1)}: {'.'.join(path)}: {fault}" for path, fault in sorted(_faults(config))
-    ]
-    if problems:
-        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-        raise ConfigError(f"{config.origin}: {count}", problems=tuple(problems))
+    return [f"line {lines.get(path, 1)}: {'.'.join(path)}: {fault}" for path, fault in sorted(faults)]
 
 
 def prepare_state_dir(config: AgentConfig) -> None:
@@ -66,7 +57,8 @@ def prepare_state_dir(config: AgentConfig) -> None:
         )
 
 
-def _faults(config: AgentConfig) -> Iterator[tuple[KeyPath, str]]:
+def faults_on_this_box(config: AgentConfig) -> Iterator[tuple[KeyPath, str]]:
+    """Whether what the configuration names is here: where, and what is wrong."""
     if config.update is None or not (Path(config.state_dir or "") / STORE_NAME).is_dir():
         yield from _factory_faults(Path(config.model.factory))
     kept = None if config.state_dir is None else Path(config.state_dir)

@@ -69,6 +69,10 @@ class TelemetryDuty:
         self._last: Seen | None = None
         self._fault = ""
 
+    def report_every(self, interval_s: float) -> None:
+        """Another interval, from the next report on; any thread."""
+        self._interval_ns = round(interval_s * 1e9)
+
     def turn(self, now_ns: int) -> None:
         """Report when it is time to; one interval after the other, without catching up."""
         if self._due_ns is None:

@@ -23,6 +23,7 @@ from vedette.api.door_messages import DOOR
 from vedette.engine.messages import Answered, Dropped, FromWorkerResults, Unasked
 from vedette.errors import BadInputError
 from vedette.frame.channel import Channel, PeerGoneError
+from vedette.gate.reuse_rules import Use
 from vedette.runtime.sinks import UndeliveredError
 from vedette.telemetry.summary import ModelCounts
 from vedette.wire.causes import DropCause, FailCause
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from vedette.runtime.escalation_ledger import Ending
     from vedette.runtime.escalation_lines import EscalationLines
     from vedette.runtime.health import ShadowHealth
+    from vedette.runtime.plan import EscalationPlan
     from vedette.runtime.sinks import Sink
     from vedette.telemetry.ledger import Ledger
     from vedette.telemetry.meter import Meter
@@ -58,6 +60,21 @@ class Watcher(Protocol):
     def add(self, result: Result, /) -> None:
         """Take it in, quickly."""
         ...
+
+
+@dataclass
+class ReuseCounts:
+    """Answers of a camera that were given again, checks of them, and those that found another answer."""
+
+    again: int = 0
+    checks: int = 0
+    wrong: int = 0
+
+    def add(self, message: Answered) -> None:
+        """One more."""
+        self.again += message.use is Use.AGAIN
+        self.checks += message.use is Use.CHECK
+        self.wrong += message.wrong
 
 
 @dataclass
@@ -117,12 +134,15 @@ class ResultsThread(threading.Thread):
         self.outlets: tuple[Watcher, ...] = ()
         self.shadow: ShadowHealth | None = None
         self.models: dict[ModelRef, ModelCounts] = {}
+        self.reuse: dict[str, ReuseCounts] = {}
         self._channels: dict[int, Channel[FromWorkerResults]] = {}
         self._poll = select.poll()
         self._commands: queue.Queue[Callable[[], None]] = queue.Queue(MAX_COMMANDS)
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poll.register(self._wake, select.POLLIN)
         self._finished = False
+        self._turned_ns = clock.monotonic_ns()
+        self._writing = False
 
     # Called from the supervisor ---------------------------------------------------------------------------
 
@@ -150,9 +170,17 @@ class ResultsThread(threading.Thread):
         """Whether there is a process that asks the large model; without one, what is open ends."""
         self._command(lambda: self._asking(on=on))
 
+    def escalations_by(self, plan: EscalationPlan) -> None:
+        """Hold and judge by another plan from now on."""
+        self._command(lambda: None if self._escalations is None else self._escalations.use(plan))
+
     def escalations_ended(self, lines: tuple[Result, ...]) -> None:
         """The asking process says how these ended."""
         self._command(lambda: self._concluded(lines))
+
+    def age_ns(self, now_ns: int) -> int | None:
+        """How long ago this thread looked up; None while it waits for whoever reads the results."""
+        return None if self._writing else now_ns - self._turned_ns
 
     def accounted(self, camera: str) -> int:
         """Highest sequence number of the camera that has an outcome."""
@@ -177,6 +205,7 @@ class ResultsThread(threading.Thread):
         """Read and account until told to finish; an error here is our bug and ends the daemon."""
         try:
             while not self._finished:
+                self._turned_ns = self._clock.monotonic_ns()
                 for fd, _ in self._poll.poll(self._pause_s() * 1000):
                     if fd == self._wake:
                         self._obey()
@@ -390,12 +419,15 @@ class ResultsThread(threading.Thread):
             return 0
         delivered = 0
         if self.sink_error is None:
+            self._writing = True
             try:
                 self._sink.write(results)
                 delivered = len(results)
             except UndeliveredError as error:
                 self.sink_error, delivered = error, error.delivered
                 self._notify()
+            finally:
+                self._turned_ns, self._writing = self._clock.monotonic_ns(), False
         self.undelivered += len(results) - delivered
         return delivered
 
@@ -404,7 +436,11 @@ class ResultsThread(threading.Thread):
         self._drop(result.camera, result.seq - 1, DropCause.SUPERSEDED)
         self._accounted[result.camera] = result.seq
         held = self._holds(message)
-        if not message.tensor:  # what somebody made up is no measure of a model
+        self._note_reuse(message)
+        again = message.use is Use.AGAIN
+        if (
+            not message.tensor and not again
+        ):  # neither what somebody made up nor a repetition measures a model
             for watcher in self.watchers:
                 watcher.add(result)
         if not held:
@@ -418,12 +454,16 @@ class ResultsThread(threading.Thread):
             self._settle(result.camera, delivered=delivered)
         if self._escalations is not None:
             self._endings(self._escalations.answered(message))
-        if not delivered:
+        if not delivered or again:
             return
         if result.latency_ms:
             self._meter.record(result.camera, result.latency_ms, deliver_ns / 1e6)
             if self._window is not None:
                 self._window.record(result.camera, result.model, result.latency_ms, deliver_ns / 1e6)
+
+    def _note_reuse(self, message: Answered) -> None:
+        if message.use is not Use.ANEW:
+            self.reuse.setdefault(message.result.camera, ReuseCounts()).add(message)
 
     def _count(self, result: Result) -> None:
         counts = self.models.get(result.model)

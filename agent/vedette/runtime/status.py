@@ -10,6 +10,7 @@ import vedette
 from vedette.api.messages import AgentStatus, CameraStatus
 from vedette.errors import UnavailableError
 from vedette.runtime.escalation_status import describe_escalation
+from vedette.runtime.results import ReuseCounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,13 +103,21 @@ class StatusDesk:
             engine=None if ready is None else ready.accelerator,
             worker_restarts=generation.restarts.total,
             cameras=tuple(
-                self._camera(camera, counts[camera.name], in_flight.get(camera.name, 0), now_ns)
+                self._camera(
+                    camera,
+                    counts[camera.name],
+                    in_flight.get(camera.name, 0),
+                    daemon.results.reuse.get(camera.name, ReuseCounts()),
+                    now_ns,
+                )
                 for camera in daemon.cameras
             ),
             escalation=describe_escalation(daemon),
         )
 
-    def _camera(self, camera: Camera, counts: CameraCounts, in_flight: int, now_ns: int) -> CameraStatus:
+    def _camera(
+        self, camera: Camera, counts: CameraCounts, in_flight: int, reuse: ReuseCounts, now_ns: int
+    ) -> CameraStatus:
         then_ns, ok = self._marks[0] if self._marks else (now_ns, {})
         elapsed_s = (now_ns - then_ns) / 1e9
         return CameraStatus(
@@ -122,6 +131,9 @@ class StatusDesk:
             failed=counts.failed,
             in_flight=in_flight,
             source_restarts=camera.restarts.total,
+            reused=reuse.again,
+            checks=reuse.checks,
+            checks_wrong=reuse.wrong,
         )
 
 

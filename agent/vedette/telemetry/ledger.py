@@ -99,6 +99,11 @@ class Ledger:
         self._lock = threading.Lock()
         self._accounts = {camera: _Account() for camera in cameras}
 
+    def add(self, camera: str) -> None:
+        """Keep the books of one more camera; one that is known goes on from its counts."""
+        with self._lock:
+            self._accounts.setdefault(camera, _Account())
+
     def observe_ring(self, camera: str, captured: int, source_drops: Mapping[DropCause, int]) -> None:
         """Take over a ring's absolute counters; a ring that replaces another must go on from its counts.
 

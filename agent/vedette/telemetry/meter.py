@@ -40,6 +40,12 @@ class Meter:
         self._recent = {camera: Sketch() for camera in self._sketches}
         self._rejected = 0
 
+    def add(self, camera: str) -> None:
+        """Measure one more camera."""
+        with self._lock:
+            self._sketches.setdefault(camera, tuple(Sketch() for _ in STAGES))
+            self._recent.setdefault(camera, Sketch())
+
     @property
     def cameras(self) -> tuple[str, ...]:
         """The cameras in the order given."""

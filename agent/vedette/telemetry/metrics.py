@@ -61,7 +61,7 @@ def metrics_snapshot(window: ClosedWindow, gathered: Gathered) -> MetricsSnapsho
         gathered: As for a report.
     """
     cameras = [
-        camera_figures(name, counts, CameraCounts(), gathered)
+        camera_figures(name, counts, CameraCounts(), gathered, {})
         for name, counts in gathered.ledger.cameras.items()
     ]
     counts = {"rejected": (window.rejected,) * 2, "overflow": (window.overflow,) * 2}

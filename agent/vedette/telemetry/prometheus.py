@@ -94,6 +94,26 @@ class _Snapshot:
             _CAUSE,
             {(row.name, cause): count[1] for row in rows for cause, count in row.failed.items()},
         )
+        yield self._counter(
+            "vedette_frames_reused",
+            "Frames that got an earlier answer, since nothing had changed.",
+            _CAMERA,
+            {(row.name,): row.reused[1] for row in rows if row.reused[1] or row.checks[1]},
+        )
+        yield self._counter(
+            "vedette_reuse_checks",
+            "Such frames that were answered anew, and whether the answer was another one.",
+            ("camera", "result"),
+            {
+                (row.name, result): count
+                for row in rows
+                if row.checks[1]
+                for result, count in (
+                    ("same", row.checks[1] - row.checks_wrong[1]),
+                    ("other", row.checks_wrong[1]),
+                )
+            },
+        )
         yield self._gauges(
             "vedette_frames_in_flight",
             "Frames that came in and have no outcome yet.",
@@ -250,13 +270,14 @@ class _Snapshot:
         }
         for name, (text, value) in gauges.items():
             yield self._gauge(name, text, float(value))
-        if escalation.agreement is not None:
-            yield self._gauges(
-                "vedette_escalation_agreement",
-                "How often the local answer agrees with the large model, and the interval's ends.",
-                ("bound",),
-                {(bound,): value for bound, value in zip(_BOUNDS, escalation.agreement, strict=True)},
-            )
+        for name, whose, found in (
+            ("vedette_escalation_agreement", "answers, corrections included,", escalation.agreement),
+            ("vedette_escalation_local_agreement", "local answers", escalation.local_agreement),
+        ):
+            if found is not None:
+                text = f"How often {whose} agree with the large model, and the interval's ends."
+                values: Values = {(bound,): value for bound, value in zip(_BOUNDS, found, strict=True)}
+                yield self._gauges(name, text, ("bound",), values)
         yield self._counter(
             "vedette_escalation_outcomes",
             "What became of them.",

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 DIGEST_LENGTH = 12
 _TEXT_LENGTH = 64
+_NEVER = (0, 0, 0)
 
 
 class Moment(msgspec.Struct, frozen=True):
@@ -58,6 +59,7 @@ class Gathered(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: Mapping[str, int] = {}
     source_restarts: Mapping[str, int] = {}
     sources: Mapping[str, ProcessFigures] = {}
+    reuse: Mapping[str, tuple[int, int, int]] = {}
 
 
 class Reporter:
@@ -82,6 +84,7 @@ class Reporter:
         self._reported: dict[str, CameraCounts] = {}
         self._rejected = self._overflow = 0
         self._escalation: EscalationFigures | None = None
+        self._reused: dict[str, tuple[int, int, int]] = {}
 
     def report(self, moment: Moment, gathered: Gathered, keep: Keep) -> int:
         """Close the window and hand its messages to `keep`, such as `Link.telemetry`.
@@ -96,7 +99,7 @@ class Reporter:
         self._seq += 1
         head = self._head(window, moment, gathered)
         cameras = [
-            camera_figures(name, counts, self._reported.get(name, CameraCounts()), gathered)
+            camera_figures(name, counts, self._reported.get(name, CameraCounts()), gathered, self._reused)
             for name, counts in gathered.ledger.cameras.items()
         ]
         messages = split_pieces(head, _pieces(cameras, window), self._max_bytes, self._type)
@@ -139,6 +142,7 @@ class Reporter:
         for camera in report.cameras.rows():
             if camera.frames_in != NOTHING and camera.name in ledger.cameras:
                 self._reported[camera.name] = ledger.cameras[camera.name]
+                self._reused[camera.name] = gathered.reuse.get(camera.name, _NEVER)
 
     def _put_back(self, window: ClosedWindow, reports: list[TelemetryReport]) -> None:
         """The sketches of these reports return to the window under way, each under its full name."""
@@ -189,9 +193,17 @@ def _box(
 
 
 def camera_figures(
-    name: str, counts: CameraCounts, before: CameraCounts, gathered: Gathered
+    name: str,
+    counts: CameraCounts,
+    before: CameraCounts,
+    gathered: Gathered,
+    reused_before: Mapping[str, tuple[int, int, int]],
 ) -> CameraFigures:
     """A camera's counts, those in the window since `before`."""
+    reused, checks, wrong = (
+        (now - then, now) if now else NOTHING
+        for now, then in zip(gathered.reuse.get(name, _NEVER), reused_before.get(name, _NEVER), strict=True)
+    )
     return CameraFigures(
         name=name,
         frames_in=(counts.frames_in - before.frames_in, counts.frames_in),
@@ -199,6 +211,9 @@ def camera_figures(
         dropped=_grown(counts.dropped, before.dropped),
         failed=_grown(counts.failed, before.failed),
         in_flight=max(0, gathered.in_flight.get(name, counts.in_flight)),
+        reused=reused,
+        checks=checks,
+        checks_wrong=wrong,
         source_restarts=gathered.source_restarts.get(name, 0),
         source=gathered.sources.get(name, NO_PROCESS),
     )

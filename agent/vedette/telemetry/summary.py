@@ -167,9 +167,13 @@ def escalation_lines(figures: EscalationFigures) -> list[str]:
     spent = f", {figures.money_day:,.4f} of money today" if figures.money_day else ""
     lines = [f"large model: asked about {asked}, {cost}{spent}"]
     lines += [f"  {count[1]:>7,} {outcome_text(word)}" for word, count in figures.outcomes.items()]
-    if figures.agreement is not None:
-        share, low, high = figures.agreement
-        lines.append(f"  local answers agree with it in {share:.1%} (95 % interval {low:.1%} to {high:.1%})")
+    for found, what in (
+        (figures.local_agreement, "of the local answers agree with it"),
+        (figures.agreement, "or more of the answers, corrections included"),
+    ):
+        if found is not None:
+            share, low, high = found
+            lines.append(f"  {share:>7.1%} {what} (95 % interval {low:.1%} to {high:.1%})")
     return lines
 
 

@@ -87,6 +87,7 @@ class Result(msgspec.Struct, frozen=True):
     """One line of output: an answer, or a failure that names its cause.
 
     `file` is the picture file that the frame came from, relative to the folder or list that was the input.
+    `reused_ms`: nothing had changed since a frame captured that long before, and this is its answer.
     """
 
     v: int
@@ -104,6 +105,7 @@ class Result(msgspec.Struct, frozen=True):
     escalation: Escalation | None = None
     latency_ms: LatencyMs | UnsetType = UNSET
     failed: Failure | UnsetType = UNSET
+    reused_ms: float | UnsetType = UNSET
 
 
 class Skipped(msgspec.Struct, frozen=True):

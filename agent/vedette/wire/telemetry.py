@@ -82,7 +82,8 @@ class CameraFigures(NamedTuple):
     """One camera: in = ok + dropped + failed + in_flight, by the totals.
 
     `models` names the rows of sketches that are this camera's, by their place in the report's `models`. Their
-    quantiles are good to `accuracy`. `source` is the process that reads the camera.
+    quantiles are good to `accuracy`. `reused` answers were given again, `checks` of them were answered anew,
+    and `checks_wrong` of those differed. `source` is the process that reads the camera.
     """
 
     name: str
@@ -91,6 +92,9 @@ class CameraFigures(NamedTuple):
     dropped: Mapping[str, Count] = MappingProxyType({})
     failed: Mapping[str, Count] = MappingProxyType({})
     in_flight: int = 0
+    reused: Count = NOTHING
+    checks: Count = NOTHING
+    checks_wrong: Count = NOTHING
     source_restarts: int = 0
     source: ProcessFigures = NO_PROCESS
     models: tuple[int, ...] = (0,)
@@ -111,6 +115,9 @@ class CameraColumns(
     dropped: _CauseColumns = {}
     failed: _CauseColumns = {}
     in_flight: _Column[_Natural] = ()
+    reused: _Column[Count] = ()
+    checks: _Column[Count] = ()
+    checks_wrong: _Column[Count] = ()
     source_restarts: _Column[_Natural] = ()
     source: _Column[ProcessFigures] = ()
     models: _Column[_Column[_Natural]] = ()
@@ -152,7 +159,10 @@ class CameraColumns(
         ]
 
 
-_PLAIN = ("frames_in", "ok", "in_flight", "source_restarts", "source", "models", "accuracy")
+_PLAIN = (
+    *("frames_in", "ok", "in_flight", "reused", "checks", "checks_wrong"),
+    *("source_restarts", "source", "models", "accuracy"),
+)
 
 
 def _column(name: str, cameras: Sequence[CameraFigures]) -> tuple[Any, ...]:
@@ -207,8 +217,9 @@ class EscalationFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     `outcomes` by the words of `messages.Escalation`, with `_` and the cause where there is one. `escalated`
     frames were handed over because they were unsure, `audits` at random; `calls` were made. `waiting` have no
     outcome yet, `backlog` lie on the disk. `epsilon` is what was promised and `held_epsilon` what holds, in
-    the `mode` that the threshold came about. `agreement` with the large model, and its interval, rests on
-    audits. `rtt_ms` is the median and the 90th percentile of answers.
+    the `mode` that the threshold came about. `agreement` of what was answered, corrections included, with the
+    large model, and `local_agreement` of the local answers alone, rest on audits; each with its interval.
+    `rtt_ms` is the median and the 90th percentile of answers.
     """
 
     outcomes: _Counts = {}
@@ -224,6 +235,7 @@ class EscalationFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     epsilon: float = 0.0
     held_epsilon: float = 0.0
     agreement: tuple[float, float, float] | None = None
+    local_agreement: tuple[float, float, float] | None = None
     calls_day: _Natural = 0
     money_day: float = 0.0
     rtt_ms: tuple[float, float] = (0.0, 0.0)

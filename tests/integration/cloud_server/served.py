@@ -40,7 +40,7 @@ def command(bundle: Path, *options: str) -> list[str]:
 class Served:
     """`with Served(folder, bundle, "--batch", "4") as server: …`; leaving ends it, and checks how."""
 
-    def __init__(self, folder: Path, bundle: Path, *options: str, patience_s: float = 30.0) -> None:
+    def __init__(self, folder: Path, bundle: Path, *options: str, patience_s: float = 120.0) -> None:
         self._out, self._err = folder / "cloud.out", folder / "cloud.err"
         self._options: Sequence[str] = options
         self._bundle = bundle

@@ -150,7 +150,7 @@ def test_help_needs_no_numpy_no_opencv_and_no_rich() -> None:
 def test_the_daemon_itself_loads_no_pixels_and_no_engine() -> None:
     """Pixels never enter the daemon's interpreter: what it imports to run has no OpenCV and no runtime."""
     loaded = modules_after("import vedette.cli.run, vedette.cli.pipe, vedette.runtime.compose")
-    assert loaded.isdisjoint({"cv2", "onnxruntime", "ai_edge_litert", "tflite_runtime", "rich"})
+    assert loaded.isdisjoint({"numpy", "cv2", "onnxruntime", "ai_edge_litert", "tflite_runtime", "rich"})
 
 
 def test_the_wire_contract_is_the_standard_library_and_msgspec() -> None:

@@ -306,7 +306,8 @@ def test_every_example_is_good(example: Path) -> None:
     config = load_config(example, {"CAMERA_PASSWORD": "x"})
     assert config.notes == ()
     assert config.cameras or config.http
-    assert Path(config.model.factory).resolve() == EXAMPLES.parents[1] / "models" / "person"
+    bundle = "imagenet" if config.escalation is not None else "person"
+    assert Path(config.model.factory).resolve() == EXAMPLES.parents[1] / "models" / bundle
 
 
 def test_there_are_examples() -> None:

@@ -220,3 +220,43 @@ input: {size: [8, 8], layout: nchw, range: [0, 1]}
 output: {layout: raw}
 golden: null
 """
+
+
+EVERYTHING = """
+model: {factory: nowhere}
+cameras:
+  gate: {input: missing.mp4}
+  yard: {inptu: x}
+  door: {input: x, fps: -1}
+  roof: {input: x}
+limits: {ring_memory: 100}
+results: {to: no/such/folder/r.jsonl}
+escalation: {provider: oip, url: "ftp://cloud.example", model: large, policy: {threshold: 0.9}}
+"""
+
+
+def test_what_is_wrong_in_the_file_and_what_is_not_on_this_box_are_told_together(tmp_path: Path) -> None:
+    """Nobody mends a file, checks it, and learns only then that its clip is missing."""
+    found = check(written(tmp_path, EVERYTHING))
+    assert found.exit_code == 78
+    for words in (
+        "line 2: model.factory: ",
+        "line 4: cameras.gate.input: ",
+        "line 5: cameras.yard.inptu: unknown key; did you mean `input`?",
+        "line 6: cameras.door.fps: ",
+        "line 8: limits.ring_memory: ",
+        "line 9: results.to: there is no folder",
+        "line 10: escalation.url: is no http:// or https:// address",
+    ):
+        assert words in found.stdout, found.stdout
+    assert "stand-in" not in found.stdout
+    lines = [int(line.split(":")[0].split()[-1]) for line in found.stdout.splitlines() if "  line " in line]
+    assert lines == sorted(lines)
+
+
+def test_a_file_without_model_and_cameras_is_judged_as_far_as_it_goes(tmp_path: Path) -> None:
+    found = check(written(tmp_path, "results: {to: no/such/r.jsonl}\n"))
+    assert "key `model` is missing" in found.stdout
+    assert "key `cameras` is missing" in found.stdout
+    assert "results.to: there is no folder" in found.stdout
+    assert "model.factory" not in found.stdout

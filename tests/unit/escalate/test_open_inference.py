@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import struct
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from tests.stubs.cloud_scripts import ScriptedCloud, says
 from vedette.clock import SystemClock
 from vedette.errors import BadInputError
 from vedette.escalate.http_call import CloudHttp
-from vedette.escalate.oip_reply import build_request, parse_reply
+from vedette.escalate.oip_reply import build_json_request, build_request, parse_reply
 from vedette.escalate.open_inference import OpenInferenceClient
 from vedette.escalate.port import CloudAnswer, CloudError, Question
 from vedette.wire.bundle import Task
@@ -40,6 +41,19 @@ def test_the_request_has_the_bytes_of_tritons_own_client() -> None:
     wanted = [triton.InferRequestedOutput(name, binary_data=True) for name in ("labels", "scores")]
     theirs, json_bytes = triton.InferenceServerClient.generate_request_body([picture], outputs=wanted)
     assert build_request(JPEG, "image", ("labels", "scores")) == (json_bytes, theirs)
+
+
+def test_without_the_binary_extension_the_picture_is_base64_in_json() -> None:
+    request = json.loads(build_json_request(JPEG, "image", ("labels", "scores")))
+    (picture,) = request["inputs"]
+    assert base64.b64decode(picture.pop("data")[0]) == JPEG
+    assert picture == {
+        "name": "image",
+        "shape": [1],
+        "datatype": "BYTES",
+        "parameters": {"content_type": "base64"},
+    }
+    assert request["outputs"] == [{"name": "labels"}, {"name": "scores"}]
 
 
 def words(*texts: str) -> bytes:

@@ -1,4 +1,4 @@
-"""From audits to a threshold, how well the box agrees, when the world changed, and what a call is worth."""
+"""From audits to a threshold, how well the box agrees, and when the world changed."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vedette.gate.agreement import AgreementTally, held_epsilon
+from vedette.gate.agreement import AgreementTally
 from vedette.gate.binomial import least_samples
-from vedette.gate.calibrate import AuditedBoxes, Promise, calibrate_boxes, calibrate_classes
+from vedette.gate.calibrate import AuditedBoxes, Promise, calibrate_boxes, calibrate_classes, samples_needed
 from vedette.gate.confidence import scores_of
+from vedette.gate.coverage import held_epsilon
 from vedette.gate.drift import Adwin, PageHinkley
 from vedette.gate.setting import GateMode, Score
 from vedette.wire.escalation import Guarantee
@@ -93,17 +94,6 @@ def test_a_selective_promise_bounds_errors_among_what_is_kept() -> None:
     logits, local, cloud = audits(20_000)
     kept = scores_of(logits, Score.MAX_SOFTMAX, found.temperature) >= found.threshold
     assert float((local != cloud)[kept].mean()) <= 0.05
-
-
-def test_a_selective_promise_says_how_many_audits_it_really_takes() -> None:
-    """Its first test is on more than the least number of samples, so that it may pass with a few errors."""
-    promise = Promise(0.05, selective=True)
-    assert promise.needed == 95
-    for count, mode in ((94, GateMode.UNCALIBRATED), (95, GateMode.CALIBRATED)):
-        logits = np.tile(np.array([4.0, 0.0]), (count, 1))
-        same = np.zeros(count, int)
-        found = calibrate_classes(logits, same, same, [str(n) for n in range(count)], promise=promise)
-        assert (found.mode, found.samples, found.needed) == (mode, count, 95)
 
 
 def test_a_detector_is_calibrated_on_its_boxes() -> None:
@@ -197,3 +187,37 @@ def test_swapped_labels_are_seen_in_audits_and_chance_is_not() -> None:
         detector = PageHinkley()
         assert not any(detector.add(error) for error in rng.random(240) < 0.03)
         assert any(detector.add(error) for error in rng.random(80) < 0.6)
+
+
+def test_the_local_answers_alone_are_told_beside_what_becomes_of_them() -> None:
+    """Ten audits, six of them of frames that were to be corrected; seven of the local answers were right."""
+    tally = AgreementTally()
+    for number in range(10):
+        kept = number < 4
+        tally.frame(corrected=not kept)
+        tally.audit(agreed=number < 7, inclusion=0.1, kept=kept)
+    local, all_of_it = tally.local(), tally.estimate()
+    assert local is not None
+    assert all_of_it is not None
+    assert local.share == pytest.approx(0.7)
+    assert all_of_it.share == pytest.approx(1.0)
+    assert (local.audits, all_of_it.audits) == (10, 4)
+    assert local.low < 0.7 < local.high
+
+
+def test_good_days_first_prove_nothing_for_the_bad_ones_after() -> None:
+    """Bets in the order of the days would grow rich on the first half: a mean of 0.05 would pass for 0.02."""
+    boxes: list[tuple[float, int, bool]] = []
+    good = [AuditedBoxes(tuple(boxes), 0.0) for _ in range(1500)]
+    bad = [AuditedBoxes(tuple(boxes), 0.1) for _ in range(1500)]
+    scenes = [str(number) for number in range(3000)]
+    found = calibrate_boxes([*good, *bad], scenes, Promise(0.02), 0.5)
+    assert found.mode is GateMode.UNCALIBRATED
+    assert calibrate_boxes(good, scenes[:1500], Promise(0.02), 0.5).mode is GateMode.CALIBRATED
+
+
+def test_a_selective_promise_says_that_it_takes_more_audits() -> None:
+    assert samples_needed(Promise(0.02)) == least_samples(0.02, 0.05)
+    assert samples_needed(Promise(0.02, selective=True)) == pytest.approx(
+        1.6 * least_samples(0.02, 0.05), abs=1
+    )

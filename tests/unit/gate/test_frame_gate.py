@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from vedette.gate.frame_gate import Change, FrameGate
-from vedette.gate.reuse import Reuse, ReuseRules, Use
+from vedette.gate.frame_gate import FrameGate
+from vedette.gate.reuse import Reuse
+from vedette.gate.reuse_rules import Change, ReuseRules, Use
 
 Picture = NDArray[np.uint8]
 WIDTH, HEIGHT = 640, 480

@@ -122,7 +122,7 @@ def declined(seq: int, cause: str) -> Result:
 
 
 def test_what_no_answer_covers_is_taken_off_the_promise() -> None:
-    """Without a token, without room, failed, late, withheld: unsure frames of which the promise says nothing."""
+    """No token, no room, failed, late, withheld: unsure frames of which the promise says nothing."""
     book = ledger()
     for _ in range(100):
         book.judged(0)

@@ -1,4 +1,4 @@
-"""Escalations in reports, on the status screen, in the summary and the fleet's table, counted."""
+"""Escalations in reports, on the status screen, in summaries and the fleet's table: counted, not averaged."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ PROMISE = Promise(
     agreement=0.931,
     agreement_low=0.91,
     agreement_high=0.95,
+    local_agreement=(0.71, 0.68, 0.74),
 )
 CAMERAS = {
     "front": EscalationCounts(40, 5, 1, 0, {"answered": 12, "agreed": 30, "declined_cool_down": 70}),
@@ -88,9 +89,14 @@ def test_the_processes_before_are_counted_on() -> None:
 
 
 def test_what_was_unmet_is_taken_off_and_where_nothing_is_promised_nothing_holds() -> None:
-    asked = replace(PROMISE, unmet_share=0.0, held_epsilon=0.02)
-    assert as_it_holds(asked, 0.03) == replace(PROMISE, unmet_share=0.03, held_epsilon=pytest.approx(0.05))
-    assert as_it_holds(replace(asked, guarantee="none"), 0.0).held_epsilon == 1.0
+    """Each of them counts as wrong, in the promise and in the agreement."""
+    found = as_it_holds(PROMISE, 0.01)
+    assert found.unmet_share == 0.01
+    assert found.held_epsilon == pytest.approx(0.03)
+    assert found.agreement == pytest.approx(0.921)
+    assert found.agreement_low == pytest.approx(0.9)
+    assert as_it_holds(PROMISE, 0.0).held_epsilon == 0.02
+    assert as_it_holds(replace(PROMISE, guarantee="none"), 0.0).held_epsilon == 1.0
     assert as_it_holds(Promise(mode="threshold"), 0.4).held_epsilon == 0.0  # nobody asked for any
 
 
@@ -141,8 +147,9 @@ def test_the_status_says_what_is_promised_what_holds_and_what_it_costs() -> None
         "escalates  to large at https://cloud",
         "gate       calibrated on audits of this very model; threshold 0.81",
         "promise    at most 2.00% below it, with confidence 95%",
-        "! 0.40% of frames of the last hour were unsure and got no answer of it: what holds is 2.40%",
-        "agreement  93.1% (95 % interval 91.0% to 95.0%)",
+        "! 0.40% of the last hour's frames were unsure and unanswered by it: what holds is 2.40%",
+        "agreement  71.0% of local answers (95 % interval 68.0% to 74.0%)",
+        "93.1% with corrections, or more (95 % interval 91.0% to 95.0%)",
         "asked      about 47 unsure answers and 5 at random, 49 calls, 1 under way",
         "15 corrected by it",
         "70 not asked: the same scene was asked about a moment ago",
@@ -177,7 +184,8 @@ def test_the_summary_of_a_run_says_it_too() -> None:
         "large model: asked about 47 unsure answers and 5 at random, 49 calls, 0.81 MB sent, "
         "0.0123 of money today"
     )
-    assert "  local answers agree with it in 93.1% (95 % interval 91.0% to 95.0%)" in lines
+    assert "    71.0% of the local answers agree with it (95 % interval 68.0% to 74.0%)" in lines
+    assert lines[-1].startswith("    93.1% or more of the answers, corrections included")
     assert any(line.endswith("30 confirmed by it") for line in lines)
 
 
@@ -211,7 +219,7 @@ def test_the_fleet_adds_counts_up_and_shows_each_devices_promise() -> None:
                 mode="calibrated",
                 epsilon=0.02,
                 held_epsilon=0.024,
-                agreement=(0.93, 0.91, 0.95),
+                local_agreement=(0.93, 0.91, 0.95),
             )
         )
         fleet.report(

@@ -30,7 +30,19 @@ from vedette.wire.telemetry import (
     UpdateFigures,
 )
 
-ALLOWED_LABELS = {"camera", "model", "version", "stage", "cause", "phase", "runtime", "accelerator", "le"}
+ALLOWED_LABELS = {
+    "camera",
+    "model",
+    "version",
+    "stage",
+    "cause",
+    "phase",
+    "result",
+    "bound",
+    "runtime",
+    "accelerator",
+    "le",
+}
 
 
 def snapshot_of(window: WindowRecorder, box: BoxFigures | None = None) -> MetricsSnapshot:
@@ -41,6 +53,7 @@ def snapshot_of(window: WindowRecorder, box: BoxFigures | None = None) -> Metric
         box=BoxFigures() if box is None else box,
         source_restarts={"front": 3},
         sources={"front": ProcessFigures(10, 64)},
+        reuse={"front": (4, 3, 1)},
     )
     snapshot = metrics_snapshot(window.since_start(120 * S), gathered)
     return msgspec.json.decode(msgspec.json.encode(snapshot), type=MetricsSnapshot)
@@ -91,6 +104,10 @@ def test_a_scrape_has_every_figure_in_base_units() -> None:
         "vedette_frames_dropped_total{'camera': 'front', 'cause': 'superseded'}": 2,
         "vedette_frames_failed_total{'camera': 'front', 'cause': 'decode'}": 1,
         "vedette_source_restarts_total{'camera': 'front'}": 3,
+        "vedette_frames_reused_total{'camera': 'front'}": 4,
+        "vedette_reuse_checks_total{'camera': 'front', 'result': 'other'}": 1,
+        "vedette_reuse_checks_total{'camera': 'front', 'result': 'same'}": 2,
+        "vedette_escalation_calls_total": 9,
         "vedette_source_resident_memory_bytes{'camera': 'front'}": 65_536,
         f"vedette_stage_duration_seconds_count{series}": 6,
         f"vedette_stage_duration_seconds_sum{series}": pytest.approx(0.923),

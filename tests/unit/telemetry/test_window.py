@@ -22,6 +22,7 @@ from vedette.wire.telemetry import (
     OTHER,
     STAGES,
     BoxFigures,
+    EscalationFigures,
     ProcessFigures,
     TelemetryReport,
     decode_report,
@@ -254,3 +255,30 @@ def test_recording_a_frame_costs_nothing_beside_it() -> None:
         return time.perf_counter_ns() - began_ns
 
     assert min(round_ns() for _ in range(8)) / 300 <= 20_000
+
+
+def test_repetitions_and_escalations_of_a_window_are_what_came_since_the_last_report_that_was_kept() -> None:
+    """A report that the disk refused is made up for by the next one."""
+    window = WindowRecorder(0)
+    reporter = reporter_of(window)
+    outbox = Outbox()
+
+    def gathered(reused: int, calls: int) -> Gathered:
+        box = BoxFigures(escalation=EscalationFigures(calls=(calls, calls)))
+        plain = counts(reused + 1, "front")
+        return msgspec.structs.replace(plain, box=box, reuse={"front": (reused, 3, 1)})
+
+    def refuse(_payload: bytes, _type: str) -> None:
+        raise StorageError("the disk is full", kind="no_space")
+
+    reporter.report(moment(60), gathered(5, 2), outbox.keep)
+    with pytest.raises(StorageError):
+        reporter.report(moment(120), gathered(9, 4), refuse)
+    reporter.report(moment(180), gathered(20, 7), outbox.keep)
+    first, second = outbox.reports()
+    assert [report.cameras.rows()[0].reused for report in (first, second)] == [(5, 5), (15, 20)]
+    assert [report.cameras.rows()[0].checks for report in (first, second)] == [(3, 3), (0, 3)]
+    calls = [
+        report.box.escalation.calls for report in (first, second) if report.box and report.box.escalation
+    ]
+    assert calls == [(2, 2), (5, 7)]
