@@ -101,7 +101,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 def test_without_a_setting_frames_are_answered_as_ever(desk: Desk) -> None:
     (answered,) = desk.frame()
     assert isinstance(answered, Answered)
-    assert (answered.asked, answered.result.escalation) == (None, None)
+    assert (answered.asked, answered.unsure, answered.result.escalation) == (None, None, None)
     assert desk.cases.take() is None
 
 
@@ -109,7 +109,7 @@ def test_an_unsure_answer_goes_out_and_its_frame_goes_on_its_way(desk: Desk) -> 
     desk.gate()
     (answered,) = desk.frame(grey=9)
     assert isinstance(answered, Answered)
-    assert (answered.asked, answered.result.escalation) == (Reason.UNCERTAIN, None)
+    assert (answered.asked, answered.unsure, answered.result.escalation) == (Reason.UNCERTAIN, True, None)
     taken = desk.cases.take()
     assert taken is not None
     assert taken.case.result == answered.result
@@ -144,7 +144,7 @@ def test_an_audit_is_asked_about_however_sure_the_answer_is(desk: Desk) -> None:
     desk.gate(threshold=0.0, audit_share=1.0, audit_tokens=5)
     (answered,) = desk.frame()
     assert isinstance(answered, Answered)
-    assert answered.asked is Reason.AUDIT
+    assert (answered.asked, answered.unsure) == (Reason.AUDIT, False)
     taken = desk.cases.take()
     assert taken is not None
     assert taken.case.inclusion == 1.0
