@@ -295,7 +295,6 @@ def test_a_dashboard_gets_the_figures_of_the_window(tmp_path: Path) -> None:
     shown = home_state([second])
     answered = sum(row.ok[0] for row in second.cameras.rows())
     assert shown.fps == pytest.approx(answered / (second.end_s - second.start_s))
-    assert shown.fps > 0
     assert shown.cameras["one"].online
     assert shown.cameras["one"].latency_p95_ms == shown.latency_p95_ms
     assert shown.latency_p95_ms is not None
