@@ -9,10 +9,9 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
-from vedette.errors import VedetteError
+from vedette.errors import InternalError, VedetteError
 from vedette.runtime.swap_table import SwapState
 
 if TYPE_CHECKING:
@@ -89,6 +88,21 @@ def differences(old: RunPlan, new: RunPlan) -> Differences:
     )
 
 
+def running(old: RunPlan, new: RunPlan, changes: Differences) -> RunPlan:
+    """What runs once `changes` are carried out; what waits for a restart is as it was. Pure."""
+    link = old.link
+    if link is not None and changes.interval_s is not None:
+        link = replace(link, telemetry=replace(link.telemetry, interval_s=changes.interval_s))
+    doors = (plan for plan in old.cameras if plan.door is not None)
+    return replace(
+        new,
+        **{field: getattr(old, field) for field in _KEYS if field != "link"},
+        cameras=(*(plan for plan in new.cameras if plan.door is None), *doors),
+        escalation=old.escalation if changes.escalation is None else changes.escalation,
+        link=link,
+    )
+
+
 def _plain(plan: RunPlan, field: str) -> object:
     """A field without what can be taken over."""
     value = getattr(plan, field)
@@ -151,9 +165,7 @@ class Reloader:
         daemon.take_over(changes)
         if changes.interval_s is not None:
             interval(changes.interval_s)
-        # What waits for a restart is still what runs.
-        kept = {name: getattr(self._plan, name) for name in _KEYS if name != "link"}
-        self._plan = msgspec.structs.replace(found, **kept)
+        self._plan = running(self._plan, found, changes)
         self._ended(f"the configuration was read anew: {changes.words()}")
 
     def _look(self) -> None:
@@ -161,4 +173,6 @@ class Reloader:
             self._found = self._read()
         except VedetteError as error:
             self._found = error
+        except Exception as error:  # noqa: BLE001 - whatever it was, the agent must hear of an end
+            self._found = InternalError(f"reading the configuration failed: {type(error).__name__}: {error}")
         self._wake()
